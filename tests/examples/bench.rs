@@ -1,8 +1,8 @@
 //! What the proxy costs end to end: the same commands straight to a Redis, through a forwarder that only
-//! copies bytes, through other proxies where they are installed, and through lockwarden. All ways take
-//! turns within a round, so that a slow moment of the machine hits all of them, and a ratio is taken
-//! within a round. `make bench ARGS="--only plain,good"` runs it (`ARGS=--help` says what else there is),
-//! prints tables and goals, and judges nothing; what it printed stands in `docs/performance/`.
+//! copies bytes, through other proxies where they are installed, and through lockwarden. All ways take turns
+//! within a round, so that a slow moment of the machine hits all of them, and a ratio is taken within a
+//! round. `make bench ARGS="--only plain,good"` runs it (`ARGS=--help` lists all options). It prints tables
+//! and goals, and never fails because of a number; earlier output is in `docs/performance/`.
 
 use std::error::Error;
 use std::path::Path;
@@ -181,7 +181,7 @@ fn chosen_loads(only: &[String]) -> Result<Vec<Load>, Box<dyn Error>> {
     Ok(loads)
 }
 
-/// What is wanted and there; says what is not.
+/// The wanted ways that can run here; prints which cannot.
 fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn Error>> {
     let way = |name: &str, program| Way { name: name.to_owned(), program };
     let wanted = |name: &str| options.targets.is_empty() || options.targets.iter().any(|target| target == name);
@@ -204,7 +204,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     peer("twemproxy", find("nutcracker").map(Program::Twemproxy));
     peer("envoy", envoy().map(|path| Program::Envoy(path, By::Tcp)));
     peer("predixy", find("predixy").map(|path| Program::Predixy(path, By::Tcp)));
-    // They say little beside others than one another.
+    // Their figures mean little except beside one another.
     let wants_cluster = options.targets.iter().any(|target| target.starts_with(CLUSTER));
     if wants_cluster {
         peer("cluster-envoy", envoy().map(|path| Program::Envoy(path, By::Cluster)));
@@ -229,7 +229,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
         ways.push(way("cluster-multiplexed", lockwarden(binary.clone(), Some("multiplexed"), By::Cluster)));
     }
     for (name, guards) in ways::guarded() {
-        // They say little beside other ways than the one without guards.
+        // Their figures mean little except beside the way without guards.
         if options.targets.iter().any(|target| target == name) {
             let mut program = lockwarden(binary.clone(), dedicated, By::Tcp);
             if let Program::Lockwarden { namespaces, .. } = &mut program {
@@ -261,7 +261,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
 /// Lockwarden before a cluster; other proxies there have this before their names.
 const CLUSTER: &str = "cluster";
 
-/// What may be named though it is not there.
+/// Ways that may be named even where their program is not installed.
 const PEERS: [&str; 15] = [
     "haproxy",
     "haproxy-tls",
@@ -280,7 +280,7 @@ const PEERS: [&str; 15] = [
     "guard-enforces",
 ];
 
-/// Says what is measured where.
+/// Prints what is measured, and where.
 fn describe(options: &Options, ways: &[Way], cores: usize) {
     let line = |path: &str, start: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -308,8 +308,8 @@ fn describe(options: &Options, ways: &[Way], cores: usize) {
     );
 }
 
-/// What the policies' own bench says of a decision that three of them judge, in µs; it stands beside the proxy
-/// that is measured if it was built. What was not optimised says nothing, and takes its time.
+/// The time of a decision that three policies judge, in µs, by the policies' own bench; that bench is beside
+/// the measured proxy if it was built. An unoptimised build would say nothing, and would take long.
 fn decision(options: &Options) -> Option<f64> {
     if cfg!(debug_assertions) {
         return None;
@@ -332,7 +332,7 @@ fn write(options: &Options, value: &serde_json::Value) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// What is read at both ends of a window.
+/// The numbers that are read at both ends of a window.
 struct Reading {
     proxy: Option<CpuTime>,
     /// Resident, of the process in between, bytes.
@@ -385,8 +385,8 @@ impl Bench<'_> {
         let row = |(_, open): &(&Way, Open)| Row { name: open.name.clone(), rounds: Vec::new(), failure: None };
         let mut tables: Vec<_> =
             loads.iter().map(|load| Table { load: load.clone(), rows: ways.iter().map(row).collect() }).collect();
-        // What opens and closes connections comes last: the system remembers each for a minute, and whoever
-        // reads its table of connections pays for all of them.
+        // The ways that open and close connections come last: the system remembers each connection for a
+        // minute, and every program that reads its table of connections pays for all of them.
         for of_its_own in [false, true] {
             for round in 0..self.rounds as usize {
                 for (number, table) in tables.iter_mut().enumerate() {
@@ -399,7 +399,7 @@ impl Bench<'_> {
         Ok(tables)
     }
 
-    /// One load over all ways, once each; another goes first every time.
+    /// One load over all ways, once each; each time another way goes first.
     fn round(
         &mut self,
         round: usize,

@@ -1,7 +1,8 @@
-//! What the proxy costs, held to the table in `docs/performance.md`: `make check-budget` fails where a feature made it dearer, and
-//! asks for the new number where it became cheaper. It measures the test build, which CI has anyway: its code is not optimised,
-//! so a number is no measure of a release, but what makes a release do more makes this do more. Instructions are counted by
-//! `callgrind`, since time on a shared machine is no verdict. `UPDATE_DOCS=1 make check-budget` writes the numbers.
+//! What the proxy costs, compared with the table in `docs/performance.md`: `make check-budget` fails where a cost has grown,
+//! and asks for the new number where it has fallen. It measures the test build, which CI has anyway. That build is not
+//! optimised, so its numbers are not those of a release; but whatever makes a release do more work makes this build do more,
+//! too. Instructions are counted by `callgrind`, since times on a shared machine prove nothing. `UPDATE_DOCS=1 make
+//! check-budget` writes the numbers.
 
 use std::env;
 use std::error::Error;

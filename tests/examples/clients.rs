@@ -1,9 +1,9 @@
-//! Real lock libraries, straight to a Redis and through the proxy in both modes, with the same checks. Each
-//! language has a folder in `tests/clients` with programs of its own; this one starts the servers, runs
-//! the programs in every world and compares. It fails when a check failed anywhere, when the worlds ran
-//! different checks, when the proxy granted nothing, or when its report on honest checks is not "ready". `cargo run -p lockwarden-tests --example clients
-//! -- [LANGUAGE…] [--quick] [--cluster] [--write]`; `tests/clients/README.md` says what a folder holds, and `--write`
-//! brings `docs/clients.md` up to date.
+//! Real lock libraries, straight to a Redis and through the proxy in both modes, with the same checks. Each language
+//! has a folder in `tests/clients` with its programs; this one starts the servers, runs the programs in every world
+//! and compares the results. It fails when a check failed anywhere, when the worlds ran different checks, when the
+//! proxy granted nothing, or when its report on honest checks is not "ready". `cargo run -p lockwarden-tests
+//! --example clients -- [LANGUAGE…] [--quick] [--cluster] [--write]`; `tests/clients/README.md` says what a folder
+//! holds, and `--write` updates `docs/clients.md`.
 
 use std::env;
 use std::error::Error;
@@ -30,11 +30,12 @@ mod report;
 const DEFAULT_TTL: &str = "10s";
 const CEILING: &str = "60s";
 
-/// What a program is told about its world: whether misuse does damage.
+/// The words that tell a program about its world: whether misuse does damage.
 const DIRECT: &str = "direct";
 const ENFORCED: &str = "enforced";
 
-/// The checks in which nobody does anything wrong, with `;` between them: after these the report must say "ready".
+/// The checks in which no party does anything wrong, with `;` between them: after these the report must say
+/// "ready".
 const HONEST: &str = "acquire;contend;extend;release;TTL;all or none;deleted;delayed, retried;disposer;done again and again;\
      fence grows;get with a callback;jobs;long job;one at a time;one beat;one scheduler;other connection;owned;queued once;\
      reentrance;renewal;renewal by scheduler;two resources;wake-up;watchdog";
@@ -56,8 +57,8 @@ struct Wishes {
     write: bool,
 }
 
-/// What doubtful releases are decided by in turn: the default, then where they are refused what `void_after_refusal` is set
-/// to, as TOML writes it; and how a program is told.
+/// The settings for doubtful releases, one after the other: first the default; then, with doubtful releases refused, each
+/// value of `void_after_refusal`, as TOML writes it. Beside each the word that tells a program of it.
 const VOIDS: [(Option<&str>, &str); 4] = [
     (None, "default"),
     (Some("[]"), ""),
@@ -89,7 +90,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All that a language brings; what does not hold is a problem, and not in what comes back.
+/// Runs everything that a language brings; what fails is added to the problems, and left out of the result.
 fn everything(language: Language, wishes: &Wishes, problems: &mut Vec<String>) -> Result<Run, Box<dyn Error>> {
     let (name, quick) = (language.name().to_owned(), wishes.quick);
     language.set_up()?;
@@ -118,15 +119,16 @@ fn everything(language: Language, wishes: &Wishes, problems: &mut Vec<String>) -
     })
 }
 
-/// Those reports again, where all is as it must be in them; what is not is a problem.
+/// The same reports, if all is as it must be in them; otherwise none, and the failures are added to the
+/// problems.
 fn holding(language: &str, reports: Vec<Report>, problems: &mut Vec<String>) -> Vec<Report> {
     let found = report::problems(&reports);
     problems.extend(found.iter().map(|problem| format!("{language}, {problem}")));
     if found.is_empty() { reports } else { Vec::new() }
 }
 
-/// The clients straight to a cluster of one node, and through a proxy before one of three: those that know nothing of clusters, and
-/// those that ask who has which slots.
+/// The clients straight to a cluster of one node, and through a proxy before one of three: those that know
+/// nothing of clusters, and those that ask which node has which slots.
 fn before_a_cluster(language: Language, quick: bool, problems: &mut Vec<String>) -> Result<Run, Box<dyn Error>> {
     let more: &[_] = if quick { &[QUICK] } else { &[] };
     let alone = Cluster::of_one();
@@ -170,7 +172,7 @@ fn wishes(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     Ok(wishes)
 }
 
-/// What a program is told that has one client, or one check, do.
+/// The variable that makes a program use only one client, or one check.
 const QUICK: (&str, &str) = ("LOCK_QUICK", "1");
 
 /// The same program straight to a Redis and through proxies, each with a Redis of its own.
@@ -178,7 +180,7 @@ fn every_world(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn 
     let more: &[_] = if quick { &[QUICK] } else { &[] };
     let through =
         |mode, world| proxied(language, CLIENTS, (mode, world), more, |builder| builder.default_ttl(DEFAULT_TTL));
-    // Where the proxy only looks, misuse does the damage that it does without it.
+    // In monitor mode misuse does the same damage as without the proxy.
     let mut monitored = through(Mode::Monitor, DIRECT)?;
     "monitored".clone_into(&mut monitored.world);
     Ok(vec![direct(language, CLIENTS, more)?, through(Mode::Enforce, ENFORCED)?, monitored])
@@ -252,7 +254,7 @@ fn proxied(
 ) -> Result<Report, Box<dyn Error>> {
     let redis = Redis::with_arguments(&OPEN);
     let mut builder = governing(language, Proxy::builder(&redis), mode)?;
-    // Two, because Redisson wants to hear of another one.
+    // Two, because Redisson wants a sentinel to name another one.
     let addresses = [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     for (own, other) in [(addresses[0], addresses[1]), (addresses[1], addresses[0])] {
         builder = builder

@@ -1,7 +1,7 @@
 //! What waiting for replicas costs: how long an acquire takes through lockwarden without `durability`, with `wait:1` and with
-//! `strict:1`, in front of one primary with one replica. All three take turns in every round, so that a slow moment of the
-//! machine hits all of them. `cargo run --release -p lockwarden-tests --example durable_cost` prints a table and judges
-//! nothing; `docs/performance.md` has one. Other numbers of rounds and of clients: `… --example durable_cost -- 40 8`.
+//! `strict:1`, in front of one primary with one replica. All three are measured in every round, so that a slow moment of the
+//! machine affects all of them. `cargo run --release -p lockwarden-tests --example durable_cost` only prints a table;
+//! `docs/performance.md` has one. With other numbers of rounds and of clients: `… --example durable_cost -- 40 8`.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
-//! `make test-estate`: the programs of `tests/estate` on a Redis in use, then through lockwarden: found, watched, and enforced while they go
-//! on. Each family of locks must be found, each honest program must get as many locks as before, no misuser may share one, and what the report foretold must come true.
+//! `make test-estate`: the programs of `tests/estate` run straight on a Redis, then through lockwarden, which
+//! finds their locks, watches them, and enforces while the programs go on. Each family of locks must be
+//! found, each honest program must get as many locks as before, no misuser may share one, and the report's
+//! predictions must come true.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -26,7 +28,8 @@ struct Program {
     name: &'static str,
     /// The locks that it takes, as `lockwarden discover` has to find them.
     locks: &'static str,
-    /// Who runs it: a folder and a program in it, below `target/clients`, or a program of the machine.
+    /// The program that runs it: a folder and a program in it, below `target/clients`, or a program of the
+    /// machine.
     runner: &'static [&'static str],
     words: &'static [&'static str],
     processes: usize,
@@ -189,7 +192,7 @@ impl Installed {
     /// Has discovery find every family of locks, and puts what it proposes into the configuration.
     fn adopts(&self, redis: &Redis) -> Result<Proposed, Box<dyn Error>> {
         self.types(&["discover"])?;
-        // As it says where scripts are called of which nobody has seen the text.
+        // As the program advises where scripts are called whose text was never seen.
         println!("\n$ redis-cli SCRIPT FLUSH");
         redis.client().sends("SCRIPT FLUSH").gets("+OK");
         std::thread::sleep(WARMING_UP);
@@ -220,7 +223,8 @@ impl Installed {
         Ok(proposed)
     }
 
-    /// Which share of the time in which a namespace's locks were locked nobody held them: `foretold`, or `seen`.
+    /// Of the time in which a namespace's locks were locked, the share in which no client held them: `foretold`,
+    /// or `seen`.
     fn unheld(&self, namespace: &str, when: &str) -> Result<f64, Box<dyn Error>> {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], self.admin));
         let (_, report) = get_at(address, "/api/v1/report").ok_or("nobody answers")?;
@@ -286,8 +290,8 @@ impl Proposed {
     }
 }
 
-/// What stands behind a word of the command line: `--seconds`, `--only` one program, `--log` what the proxy logs, `--kept` the share
-/// of its grants that an honest program must go on to get.
+/// The value after a word of the command line: `--seconds`, `--only` one program, `--log` the proxy's log
+/// level, `--kept` the share of its grants that an honest program must keep.
 fn said(word: &str) -> Option<String> {
     env::args().skip_while(|one| one != word).nth(1)
 }
@@ -334,7 +338,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if code != 0 {
         proxy.types(&["mode", "enforce", "--anyway"])?;
     }
-    // Who was at work under a stolen lock when the order came has finished.
+    // The programs that were at work under a stolen lock when the order came have finished.
     std::thread::sleep(WARMING_UP);
     let enforced = phase(&redis, time);
     let seen = stock.map(|stock| proxy.unheld(stock, "seen")).transpose()?;

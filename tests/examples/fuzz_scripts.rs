@@ -1,6 +1,6 @@
-//! Runs random scripts on a server of its own and says which of them change a key that the proxy did not read in their text.
-//! First those that were found before, then so many new ones:
-//! `cargo run -p lockwarden-tests --example fuzz_scripts -- --count 1000000 --seed 1`.
+//! Runs random scripts on a private server and prints those that change a key that the proxy did not read in their text.
+//! First the scripts that were found before, then the given number of new ones: `cargo run -p lockwarden-tests --example
+//! fuzz_scripts -- --count 1000000 --seed 1`.
 
 use std::process::ExitCode;
 use std::time::Instant;

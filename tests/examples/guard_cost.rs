@@ -1,7 +1,7 @@
-//! What a guard costs one client: Redis's own microseconds for a write of guarded data by the holder of its lock, and how long
-//! the client waits for it, beside the same SET without a guard, watched in monitor mode, and as a script that compares the
-//! record itself, which is what an application would write by hand. All take turns in every round. `cargo run --release -p
-//! lockwarden-tests --example guard_cost` prints a table and judges nothing; `docs/performance.md` has one.
+//! What a guard costs one client: the microseconds that Redis needs for a write of guarded data by the holder of its lock, and
+//! the time that the client waits for it. For comparison the same SET without a guard, with a guard in monitor mode, and as a
+//! script that compares the record itself, as an application would write it by hand. All are measured in every round. `cargo
+//! run --release -p lockwarden-tests --example guard_cost` only prints a table; `docs/performance.md` has one.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const SCRIPT: &str = "if redis.call('getrange',KEYS[2],0,50) ~= ARGV[1] then ret
 /// As long as what a record begins with.
 const RECORD: &str = "000000000000000000000000000000000000000000000000001";
 
-/// A way to write, and what of it has been measured.
+/// A way to write, and its measured times.
 struct Way<'a> {
     name: &'static str,
     client: Client,

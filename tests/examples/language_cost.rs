@@ -1,6 +1,6 @@
-//! What a policy costs in each language: the one that `lockwarden policy new` begins with, as `policy build` and `policy bench`
-//! measure it. `cargo run --release -p lockwarden-tests --example language_cost` prints a table and judges nothing; a language
-//! whose tool chain is not there is left out, and told. `docs/policy-authors.md` has a table.
+//! What a policy costs in each language: the policy that `lockwarden policy new` creates, as `policy build` and `policy bench`
+//! measure it. `cargo run --release -p lockwarden-tests --example language_cost` only prints a table; a language whose tool
+//! chain is not there is left out, and named. `docs/policy-authors.md` has a table.
 
 use std::path::Path;
 use std::process::Command;

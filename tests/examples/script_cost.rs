@@ -1,8 +1,8 @@
-//! What the scripts cost Redis: its own clock's microseconds a call for each operation on a lock, beside
-//! the plain commands that they stand for (which pass through the same proxy, so that they meet Redis's
-//! caches in the same state), and the memory of the record beside a lock. `cargo run
-//! --release -p lockwarden-tests --example script_cost` prints medians over rounds and judges nothing;
-//! what it printed stands in `docs/performance/`. With the word `guard` it prints what the guard around scripts costs that compute
+//! What the scripts cost Redis: the microseconds of a call by Redis's own clock for each operation on a lock,
+//! compared with the plain commands that they replace (which pass through the same proxy, so that Redis's
+//! caches are in the same state), and the memory of the record beside a lock. `cargo run --release -p
+//! lockwarden-tests --example script_cost` only prints medians over rounds; earlier output is in
+//! `docs/performance/`. With the word `guard` it prints the cost of the guard around scripts that compute
 //! names of keys.
 
 use lockwarden_tests::{Client, Proxy, Redis};
@@ -149,7 +149,7 @@ fn keys(block: &str) -> Vec<String> {
     (0..LOCKS).map(|n| format!("{block}:{n:02}")).collect()
 }
 
-/// Does the operation on all keys, and answers Redis's µs a call of what it ran, by its own count.
+/// Does the operation on all keys, and returns the µs of a call by Redis's own statistics.
 fn spent(console: &Client, statistics: &str, operation: &Operation, client: &Client, keys: &[String]) -> f64 {
     console.sends("CONFIG RESETSTAT").gets("+OK");
     for key in keys {

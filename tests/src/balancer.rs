@@ -1,4 +1,4 @@
-//! What a balancer says ahead of a client's first command: headers of the PROXY protocol, version 2.
+//! What a balancer sends before a client's first command: headers of the PROXY protocol, version 2.
 
 use crate::{Client, Proxy};
 
@@ -25,7 +25,8 @@ pub fn extension(kind: u8, value: &[u8]) -> Vec<u8> {
     [&[kind][..], &length.to_be_bytes(), value].concat()
 }
 
-/// What a balancer that ends TLS says of a client whose certificate has this common name; `verify` is 0 where it was verified.
+/// What a balancer that ends TLS sends for a client whose certificate has this common name; `verify` is 0 where it was
+/// verified.
 #[must_use]
 pub fn certified(verify: u8, name: &str) -> Vec<u8> {
     let name = extension(0x22, name.as_bytes());

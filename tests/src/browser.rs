@@ -1,5 +1,5 @@
-//! A headless Chromium, spoken to over its debugging pipe: it opens a page, runs an expression in it
-//! and says what came of that. Nothing is sent that a person with the developer tools could not do.
+//! A headless Chromium, driven over its debugging pipe: it opens a page, runs an expression in it and returns
+//! the result. It does nothing that a person with the developer tools could not do.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -24,7 +24,7 @@ pub struct Browser {
     process: Process,
     orders: ChildStdin,
     answers: Receiver<Value>,
-    /// What it told unasked: dialogs, breaches of the page's security policy.
+    /// Its unrequested messages: dialogs, breaches of the page's security policy.
     told: VecDeque<Value>,
     session: String,
     last: u64,
@@ -32,7 +32,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one. `None` where there is none, which is said aloud; in CI it is a failure.
+    /// Starts a browser. Where none is installed it prints that and returns `None`; in CI this is a failure.
     #[track_caller]
     pub fn start() -> Option<Browser> {
         let found = Command::new("sh").args(["-c", "command -v chromium"]).stdout(Stdio::null()).status();
@@ -94,7 +94,7 @@ impl Browser {
         self.becomes_true("document.readyState === 'complete' && location.href !== 'about:blank'");
     }
 
-    /// What an expression is in the page.
+    /// The value of an expression in the page.
     #[track_caller]
     pub fn evaluates(&mut self, expression: &str) -> Value {
         let done = self.order("Runtime.evaluate", expressed(expression));

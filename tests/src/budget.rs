@@ -1,5 +1,5 @@
-//! What the proxy may cost, as the table of `docs/performance.md` says it: reads the table, compares it with what was measured,
-//! and writes new numbers into it. Measures nothing itself; the example `budget` does.
+//! What the proxy may cost, according to the table of `docs/performance.md`. This module reads the table, compares it with
+//! measured numbers, and writes new numbers into it. It measures nothing itself; the example `budget` does.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ struct Line {
     may_grow_by: f64,
 }
 
-/// What becomes of a measure.
+/// The verdict about a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is near its line.
@@ -47,7 +47,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// What becomes of it.
+    /// The verdict about it.
     pub fn verdict(&self) -> Verdict {
         let away = self.away();
         if away > self.line.may_grow_by {

@@ -1,5 +1,5 @@
-//! A configuration under construction, as an operator would write it: the keys of the file, flags,
-//! environment. It starts a [`Proxy`] and knows nothing about running ones.
+//! Builds a configuration as an operator would write it: the keys of the file, flags, environment. It starts
+//! a [`Proxy`] and knows nothing about running proxies.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -237,7 +237,7 @@ impl ProxyBuilder {
             let folder = Authority::folder_of_harness().display();
             writeln!(text, "\n[backend_tls]\nca = \"{folder}/harness.pem\"").expect("a String takes all");
         }
-        // Where a balancer says first who comes, the harness's clients do so without TLS.
+        // Where a balancer names each client first, the harness's clients do so without TLS.
         let has_balancers = text.contains("proxy_protocol_from");
         if is_whole_run_with_tls() && !has_balancers && !text.contains("\n[tls]") {
             let folder = Authority::folder_of_harness().display();
@@ -251,7 +251,7 @@ impl ProxyBuilder {
         text
     }
 
-    /// What `lockwarden check --backend` says of it.
+    /// The output of `lockwarden check --backend` for it.
     #[track_caller]
     pub fn check_backend(&self) -> Finished {
         let directory = tempfile::tempdir().expect("a directory for the configuration");

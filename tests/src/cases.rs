@@ -1,7 +1,7 @@
-//! Every command that may change a key, in every form that moves its keys, as lines with a hole
-//! for a lock. Owns the lines and the ways to spell a request; who sends the cases, and what must
-//! not happen then, is the tests'. The same cases are sent to a running proxy and classified in
-//! process, so a line that is missing here is missed in both.
+//! Every command that may change a key, in every form that moves its keys, as lines with a hole for a lock.
+//! This module has the lines and the ways to spell a request; the tests decide which client sends the cases,
+//! and what must not happen then. The same cases are sent to a running proxy and classified in process, so a
+//! line that is missing here is missing in both.
 
 use crate::client::encode;
 use crate::words;
@@ -59,7 +59,7 @@ impl Kind {
     /// and a plain key differ in one member, so that members can be moved between them.
     pub fn furnishing(self, key: &str, own: &str) -> Vec<String> {
         match self {
-            // Long enough to be an owner token that nobody guesses, and still a number.
+            // Long enough for an owner token that cannot be guessed, and still a number.
             Kind::String => vec![format!("SET {key} 7301946528173640")],
             Kind::Hash => vec![format!("HSET {key} f v g w n 1 {own} 1")],
             Kind::List => vec![format!("RPUSH {key} a b c {own}")],
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// What a command is to a lock that nobody holds.
+/// What a command means for a free lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Nothing: it may not make one.
@@ -95,7 +95,7 @@ pub struct Case {
     pub line: &'static str,
     /// What the command works on.
     pub kind: Kind,
-    /// What the command is to a free lock.
+    /// What the command means for a free lock.
     pub meaning: Meaning,
     /// Which argument is the lock.
     pub at: usize,
@@ -103,7 +103,7 @@ pub struct Case {
     pub args: Vec<Vec<u8>>,
 }
 
-/// What stands in lines for something that only a running server knows.
+/// The values for words in lines that only a running server knows.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// `DUMP` of a string, for `PAYLOAD`.

@@ -1,5 +1,5 @@
-//! Certificates that a test makes up: authorities, servers, clients. Nothing is kept: each authority is known to its test
-//! alone, but for one that all servers of the harness share.
+//! Certificates that a test creates: authorities, servers, clients. Nothing is stored: each authority is known to its
+//! test alone, except the one that all servers of the harness share.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -86,7 +86,7 @@ impl Subject {
 }
 
 impl Authority {
-    /// One that nobody knows.
+    /// A new one, which no program trusts yet.
     pub fn new(name: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

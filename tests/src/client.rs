@@ -1,6 +1,6 @@
-//! A client that says one line and names the answer it expects. Each client connects from a
-//! loopback address of its own, so that two of them are two machines to the proxy. It knows frames,
-//! not locks; every read has a deadline.
+//! A client that sends one line and names the reply that it expects. Each client connects from its own
+//! loopback address, so that the proxy takes two of them for two machines. It knows frames, not locks; every
+//! read has a deadline.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -82,13 +82,13 @@ impl Client {
             let stream = tcp(source, secure);
             let trust = Trust::new(Authority::of_harness(), None);
             let session = Secure::connect(&stream, &trust);
-            // One that was closed meanwhile is a client that hears so.
+            // A connection that was closed meanwhile becomes a client that reads the close.
             return Client::of(stream, session.ok());
         }
         Client::of(tcp(source, to), None)
     }
 
-    /// Connects without TLS, also where the whole run speaks it: as a balancer that says first who its client is.
+    /// Connects without TLS, also where the whole run speaks it: as a balancer that first names its client.
     #[track_caller]
     pub fn connect_plain(to: SocketAddr) -> Client {
         Client::connect_plain_from(next_source(), to)
@@ -115,7 +115,7 @@ impl Client {
         Ok(Client::of(stream, Some(secure)))
     }
 
-    /// Connects without TLS from this source address, where somebody listens.
+    /// Connects without TLS from this source address; an error where no server listens.
     pub(crate) fn try_plain_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<Client> {
         let stream = connect_from(source, to)?;
         stream.set_nodelay(true)?;
@@ -132,7 +132,7 @@ impl Client {
     pub fn connect_unix(path: &Path) -> Client {
         let stream =
             UnixStream::connect(path).unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
-        // What is done with it here is done in the same way with either kind.
+        // All that is done with it here works the same with both kinds of sockets.
         Client::of(TcpStream::from(OwnedFd::from(stream)), None)
     }
 
@@ -160,7 +160,7 @@ impl Client {
         self.sends_arguments(&words::split(line))
     }
 
-    /// Has a script run; returns what it is told, as a transcript says it.
+    /// Runs a script; returns its reply as a transcript writes it.
     #[track_caller]
     pub fn eval(&self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
         let count = keys.len().to_string();
@@ -201,8 +201,8 @@ impl Client {
         Exchange { client: self, said: "nothing more".to_owned() }
     }
 
-    /// Writes bytes without looking for an answer. A connection that is closed already is no error
-    /// here; reading tells.
+    /// Writes bytes without looking for a reply. A connection that is closed already is no error here;
+    /// reading shows it.
     #[track_caller]
     pub fn write(&self, bytes: &[u8]) {
         write(&self.stream, self.secure.as_ref(), bytes);
@@ -527,7 +527,8 @@ fn secure_listener(plain: SocketAddr) -> Option<SocketAddr> {
     secure_listeners().get(&plain).copied()
 }
 
-/// Whoever connects to the first address from now on is led to the second, and speaks TLS; `None`: no more.
+/// A client that connects to the first address from now on is led to the second, and speaks TLS. `None` ends
+/// this.
 pub(crate) fn lead_to_tls(plain: SocketAddr, secure: Option<SocketAddr>) {
     match secure {
         Some(secure) => secure_listeners().insert(plain, secure),
@@ -545,7 +546,7 @@ pub(crate) fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: `fd` was just opened, is valid, and nobody else owns it.
+    // SAFETY: `fd` was just opened, is valid, and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let (from, to) = (raw(SocketAddrV4::new(source, 0)), raw(to));
     let length = size_of::<libc::sockaddr_in>() as libc::socklen_t;

@@ -1,4 +1,4 @@
-//! A cluster of real servers, three primaries with a replica each where a test wants them, in which slots can be moved and
+//! A cluster of real servers: three primaries, each with a replica where a test wants one. A test can move slots and let
 //! primaries fail.
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Whether the server under test is too old for it; says so.
+    /// Whether the server under test is too old for it; if so, prints that.
     pub fn is_lacking() -> bool {
         Server::under_test().lacks("a port of its own for the bus of a cluster", 7, 0)
     }
@@ -46,7 +46,7 @@ impl Cluster {
     pub fn of_one() -> Cluster {
         let cluster = Cluster { nodes: vec![node()] };
         cluster.nodes[0].has_all_slots();
-        // It has met no other node that would have told it.
+        // It has met no other node, from which it would have learned its address.
         cluster.nodes[0].client().sends("CONFIG SET cluster-announce-ip 127.0.0.1").gets("+OK");
         cluster
     }
@@ -187,7 +187,7 @@ impl Cluster {
     #[track_caller]
     pub fn closes_slot(&self, slot: u16, to: usize) {
         let id = self.id(to);
-        // The new owner first, as it is it who tells the others.
+        // The new owner first, because it informs the others.
         let rest = (0..RANGES.len()).filter(|at| *at != to);
         for at in std::iter::once(to).chain(rest) {
             self.nodes[at].client().sends(format!("CLUSTER SETSLOT {slot} NODE {id}")).gets("+OK");
@@ -227,7 +227,7 @@ fn is_primary(client: &Client) -> bool {
     }
 }
 
-/// A server in cluster mode. Its bus is 10,000 ports above its own where nothing is said, and may be taken.
+/// A server in cluster mode. Its bus port is by default 10,000 above its own port, and may be taken.
 #[track_caller]
 fn node() -> Redis {
     let bus = free_port().to_string();

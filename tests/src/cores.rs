@@ -1,4 +1,4 @@
-//! Which of the machine's cores a thread, and what it starts, may run on.
+//! The cores of the machine on which a thread, and the processes that it starts, may run.
 
 use std::io;
 use std::mem;

@@ -1,5 +1,5 @@
-//! Waiting for a condition instead of for a second. Every wait of the harness ends here or in a
-//! socket's read timeout, so no test can hang.
+//! Waiting for a condition instead of a fixed time. Every wait of the harness ends here or in a socket's read
+//! timeout, so no test can hang.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;

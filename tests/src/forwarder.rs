@@ -1,6 +1,6 @@
-//! An address that leads to a server, as a virtual address or a balancer does: a test says where new
-//! connections go, may close or freeze those that are open, and may cut off those from one address. It
-//! forwards bytes and reads none of them, but for telling connections apart by what was said on them.
+//! An address that leads to a server, as a virtual address or a balancer does. A test sets where new
+//! connections go, may close or freeze open ones, and may cut off those from one address. It forwards bytes
+//! without reading them, except to find the connections on which certain words were sent.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -28,7 +28,7 @@ pub struct Forwarder {
 
 struct State {
     target: Mutex<SocketAddr>,
-    /// Nothing is forwarded from or to these, and nobody is told.
+    /// Nothing is forwarded from or to these, and neither end is told.
     cut_off: Mutex<BTreeSet<IpAddr>>,
     /// Whether the server sees the addresses of clients.
     keeps_sources: bool,
@@ -41,12 +41,12 @@ struct Connection {
     client: TcpStream,
     source: IpAddr,
     server: TcpStream,
-    /// Nothing more is forwarded, and nobody is told.
+    /// Nothing more is forwarded, and neither end is told.
     is_frozen: AtomicBool,
     is_over: AtomicBool,
     /// How many of the two directions still forward.
     ways_open: AtomicUsize,
-    /// What the client has said first.
+    /// What the client has sent first.
     said: Mutex<Vec<u8>>,
 }
 
@@ -96,8 +96,9 @@ impl Forwarder {
         }
     }
 
-    /// Parts everybody at this address from the server, as a broken network does: connections stay, new ones can be
-    /// made, and nothing comes through. What was said meanwhile arrives after [`Forwarder::rejoins_all`].
+    /// Separates all clients at this address from the server, as a broken network does: connections stay, new ones
+    /// can be made, and nothing comes through. Bytes that were sent meanwhile arrive after
+    /// [`Forwarder::rejoins_all`].
     pub fn cuts_off(&self, source: IpAddr) {
         lock(&self.state.cut_off).insert(source);
     }
@@ -107,20 +108,20 @@ impl Forwarder {
         lock(&self.state.cut_off).clear();
     }
 
-    /// Freezes all connections that are open, and says how many they are.
+    /// Freezes all open connections, and returns their number.
     pub fn freezes_all(&self) -> usize {
         self.freezes_those_that_said("")
     }
 
-    /// Ends every freeze: what was said meanwhile arrives now.
+    /// Ends every freeze: bytes that were sent meanwhile arrive now.
     pub fn thaws_all(&self) {
         for connection in lock(&self.state.connections).iter() {
             connection.is_frozen.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Forwards nothing any more on those connections on which a client has said this; nobody is told.
-    /// Returns how many they are.
+    /// Forwards nothing any more on the connections on which a client has said this; neither end is told.
+    /// Returns the number of these connections.
     pub fn freezes_those_that_said(&self, words: &str) -> usize {
         let connections = lock(&self.state.connections);
         let chosen = connections.iter().filter(|one| one.has_said(words));
@@ -133,7 +134,8 @@ impl Forwarder {
         connections.iter().any(|one| one.has_said(words))
     }
 
-    /// Says this to those clients that have said that, as if the server did. Returns how many they are.
+    /// Sends these bytes to the clients that have sent these words, as if the server did. Returns the number
+    /// of clients.
     #[track_caller]
     pub fn says_to_those_that_said(&self, words: &str, bytes: &[u8]) -> usize {
         let connections = lock(&self.state.connections);

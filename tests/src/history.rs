@@ -1,9 +1,10 @@
-//! Were locks exclusive, whatever went wrong? Clients write down what they asked, what they heard, and when; faults
-//! are thrown at them, the proxies and Redis meanwhile; and a checker judges what was written, knowing nothing of how
-//! the proxy works. All times are of one clock, CLOCK_MONOTONIC, whichever process reads it.
+//! Were locks exclusive, whatever went wrong? Clients write down their requests, the replies, and the times of both;
+//! meanwhile faults hit them, the proxies and Redis; and a checker, which knows nothing of how the proxy works,
+//! judges what was written. All times are of one clock, CLOCK_MONOTONIC, in every process.
 //!
-//! A history is made by a [`Rig`], or written by hand in a test; a [`Judge`] finds what must not be in it. Both
-//! follow from a seed as far as processes let them: the same faults at the same times, the same choices of each client.
+//! A history is made by a [`Rig`], or written by hand in a test; a [`Judge`] finds what must not be in it. A run
+//! follows from a seed as far as processes allow it: the same faults at the same times, the same choices of each
+//! client.
 
 mod aof;
 mod clock;

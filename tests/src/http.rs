@@ -1,5 +1,5 @@
-//! The few words of HTTP that talking to the proxy's admin address takes: one request a connection,
-//! the answer read to its end.
+//! As much of HTTP as the proxy's admin address needs: one request for each connection, and the whole reply
+//! is read.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// One request; `None` when nobody answers.
+/// One request; `None` when no server answers.
 pub(crate) fn request(
     to: SocketAddr,
     method: &str,
@@ -34,7 +34,7 @@ pub(crate) fn request(
     Some(Answer { status: head.split(' ').nth(1)?.parse().ok()?, body: body.to_owned() })
 }
 
-/// The status and body of a GET; `None` when nobody answers.
+/// The status and body of a GET; `None` when no server answers.
 pub fn get_at(to: SocketAddr, path: &str) -> Option<(u16, String)> {
     let answer = request(to, "GET", path, &[], "")?;
     Some((answer.status, answer.body))

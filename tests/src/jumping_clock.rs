@@ -1,5 +1,5 @@
-//! A clock that a test sets while a server goes by it: a library that is loaded in front of the C library, and adds a number
-//! from a file to what the system says. Compiled by `cc`, without which Rust links nothing either.
+//! A clock that a test sets while a server uses it: a library that is loaded before the C library, and adds a number from a
+//! file to the system's time. It is compiled by `cc`, which Rust needs for linking anyway.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -93,7 +93,7 @@ impl JumpingClock {
         written.expect("the file is ours");
     }
 
-    /// By which a program goes by it.
+    /// The environment that makes a program use this clock.
     pub(crate) fn environment(&self) -> [(&'static str, OsString); 2] {
         let named = |name| self.folder.path().join(name).into_os_string();
         [("LD_PRELOAD", named("clock.so")), (NAMED_BY, named("ahead"))]

@@ -1,7 +1,7 @@
-//! The harness that drives the real `lockwarden` binary and a real `redis-server`. Tests read as
-//! transcripts: a client says a line and names the answer it expects. Everything here blocks, has a
-//! deadline, and is killed when it goes out of scope; nothing here knows how the proxy works inside.
-//! Start at [`World`], which plays one scenario without the proxy and with it.
+//! The harness that drives the real `lockwarden` binary and a real `redis-server`. Tests read as transcripts:
+//! a client sends a line and names the reply that it expects. Everything here blocks, has a deadline, and is
+//! killed when it goes out of scope; nothing here knows how the proxy works inside. Start at [`World`], which
+//! plays one scenario without the proxy and with it.
 
 pub mod balancer;
 mod browser;

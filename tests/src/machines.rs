@@ -1,6 +1,6 @@
-//! Machines of their own, as network namespaces: each has an address, and a link of its own to each other one, which can be cut
-//! in both directions or in one. Whatever is cut off hears nothing of it: packets are dropped. What runs on a machine is a child of
-//! the test like any other.
+//! Simulated machines, as network namespaces: each has an address, and a separate link to each other machine, which can be cut
+//! in both directions or in one. A machine that is cut off gets no error: packets are dropped. A program on such a machine is a
+//! child of the test like any other.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{panic, thread};
 
-/// An address that no card has: what is sent there is heard by nobody.
+/// An address that no network card has: no machine receives what is sent there.
 const NOBODY: &str = "02:00:00:00:00:01";
 /// How names of namespaces begin; then the number of the process that made them.
 const PREFIX: &str = "lwt";
@@ -38,7 +38,7 @@ pub struct Machine {
 }
 
 impl Machines {
-    /// Whether they cannot be made here; says so.
+    /// Whether they cannot be made here; if so, prints that.
     pub fn are_lacking() -> bool {
         static CAN: OnceLock<bool> = OnceLock::new();
         let can = *CAN.get_or_init(|| {
@@ -54,7 +54,7 @@ impl Machines {
         !can
     }
 
-    /// So many of them, each of which reaches each.
+    /// Starts this many machines, each of which reaches all others.
     #[track_caller]
     pub fn start(number: usize) -> Machines {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
@@ -120,7 +120,7 @@ impl Machines {
         }
     }
 
-    /// Everybody reaches everybody again.
+    /// Ends all cuts: every machine reaches every other one again.
     pub fn rejoins_all(&self) {
         for (one, other) in self.links.take() {
             self.sets_link(one, other, "up");
@@ -159,14 +159,15 @@ impl Machine {
         self.address
     }
 
-    /// What is started by this command runs there.
+    /// The command's process will run on this machine.
     pub(crate) fn runs(&self, command: &mut Command) {
         let space = self.space.clone();
         // SAFETY: between fork and exec only `setns` is called, with a descriptor that the closure owns.
         unsafe { command.pre_exec(move || enter(&space)) };
     }
 
-    /// Does this there: sockets that it opens are of that machine. It must start no process, which would end with it.
+    /// Calls this on the machine, so that sockets that it opens belong to the machine. It must start no process: that
+    /// would end with it.
     pub fn within<T: Send>(&self, does: impl FnOnce() -> T + Send) -> T {
         let there = || {
             enter(&self.space).expect("the namespace is there");
@@ -198,7 +199,7 @@ fn pairs(all: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     all.iter().flat_map(move |one| all.iter().filter(move |other| one < other).map(move |other| (*one, *other)))
 }
 
-/// Removes what runs left behind that were killed.
+/// Removes what killed runs have left behind.
 fn remove_left_behind() {
     for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -1,6 +1,6 @@
-//! What `/metrics` said at one moment. A selector names a family and some of its labels, as in
-//! `lockwarden_decisions_total{operation="release",decision="deny"}`; every series that matches is
-//! added up, and a selector that matches none is a spelling mistake or a missing series.
+//! The reply of `/metrics` at one moment. A selector names a family and some of its labels, as in
+//! `lockwarden_decisions_total{operation="release",decision="deny"}`; every series that matches is added up,
+//! and a selector that matches none is a spelling mistake or a missing series.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same every time: a case that failed once can be seen again.
+//! Numbers that look random and are the same every time: a case that failed once can be repeated.
 
 /// See the module. Made of a seed.
 pub struct Numbers(pub u64);

@@ -1,4 +1,4 @@
-//! Ports for servers that have to be told theirs.
+//! Ports for servers that need a given port.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,8 @@ const FIRST: u16 = 12_000;
 const COUNT: u64 = 20_000;
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A port on which nobody listens, and which nobody is given who names none: a server that stops finds it free again.
+/// A port on which no program listens. The system gives it to no program that asks for any free port, so a server
+/// that stops finds it free again.
 pub fn free_port() -> u16 {
     // Test programs that run side by side begin at different ones.
     let first = u64::from(std::process::id()) * 7_919;

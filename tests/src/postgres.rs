@@ -1,5 +1,5 @@
-//! A private PostgreSQL: a directory of its own, reached by a unix socket in there, gone with the value. It refuses to run as
-//! root, so root runs it as somebody who may nothing.
+//! A private PostgreSQL: a directory of its own, reached by a unix socket in there, removed when the value is dropped. It
+//! refuses to run as root, so root runs it as a user without rights.
 
 use std::env;
 use std::fs;
@@ -23,7 +23,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// An empty one; `None` where it is not installed, which only CI forbids.
+    /// Starts an empty server; `None` where PostgreSQL is not installed, which is a failure in CI only.
     #[track_caller]
     pub fn start() -> Option<Postgres> {
         let Some(programs) = programs() else {
@@ -102,7 +102,7 @@ fn program(folder: &Path, name: &str, directory: &Path, user: Option<(u32, u32)>
     command
 }
 
-/// User and group that the programs run as, where we are root, to whom this directory belongs.
+/// Where we are root: the user and group as which the programs run, and to which this directory then belongs.
 fn nobody(ours: &Path) -> Option<(u32, u32)> {
     use std::os::unix::fs::MetadataExt;
     if fs::metadata(ours).expect("it was made just now").uid() != 0 {

@@ -16,7 +16,7 @@ use crate::redis::is_whole_run_with_tls;
 /// A running child. Dropping it kills it.
 pub struct Process(Child);
 
-/// What a command that ended by itself left behind.
+/// The result of a command that ended by itself.
 #[derive(Debug)]
 pub struct Finished {
     /// The exit code; `None` after a signal.
@@ -76,7 +76,7 @@ impl Process {
         self.0.stdout.take()
     }
 
-    /// Stops it where it stands, without its noticing.
+    /// Stops it (SIGSTOP), which it cannot notice.
     pub fn freeze(&self) {
         self.signal(libc::SIGSTOP);
     }
@@ -91,7 +91,7 @@ impl Process {
         self.0.try_wait().expect("the child is ours to wait for")
     }
 
-    /// Waits for the end that the caller has brought about.
+    /// Waits for the end that the caller has caused.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         wait_for_value("the end of a process", || self.has_ended())
@@ -111,7 +111,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether tests may run processes as other users; says so where not.
+/// Whether tests may run processes as other users; if not, prints that.
 pub fn may_be_another_user() -> bool {
     // SAFETY: the call takes nothing and changes nothing.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -121,7 +121,7 @@ pub fn may_be_another_user() -> bool {
     is_root
 }
 
-/// Has the command run on the core that this thread is on: who counts cores finds one.
+/// Makes the command run on this thread's core only: a program that counts cores finds one.
 pub(crate) fn stays_on_one_core(command: &mut Command) {
     let core = Cores::of_this_thread();
     // SAFETY: between fork and exec only `sched_setaffinity` is called, with a set that the closure owns.
@@ -176,7 +176,7 @@ pub fn lockwarden_at(binary: &Path, arguments: &[&str]) -> Command {
         }
     }
     if is_whole_run_with_tls() {
-        // Whom this system is to believe, for configurations that name no authority.
+        // The authority that this system trusts, for configurations that name none.
         let file = Authority::folder_of_harness().join("harness.pem");
         command.env("SSL_CERT_FILE", file);
     }

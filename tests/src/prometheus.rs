@@ -1,6 +1,5 @@
-//! A real Prometheus and a real Alertmanager, each with a directory and a free port of its own, gone
-//! with the value. They know the programs' flags and HTTP paths; what is asked of them is the test's
-//! affair.
+//! A real Prometheus and a real Alertmanager, each with its own directory and free port, removed when the
+//! value is dropped. This module knows the programs' flags and HTTP paths; the tests decide what to ask.
 
 use std::env;
 use std::fs;
@@ -17,7 +16,7 @@ use tempfile::TempDir;
 use crate::deadline::wait_for_value;
 use crate::process::Process;
 
-/// Whether these programs are there. Where one is not, that is said on the terminal, and in CI, where
+/// Whether these programs are installed. A missing one is reported on the terminal; in CI, where
 /// `.ci/setup.sh` must have installed it, it is a failure.
 #[track_caller]
 pub fn installed(programs: &[&str]) -> bool {
@@ -26,13 +25,13 @@ pub fn installed(programs: &[&str]) -> bool {
     missing.is_empty() || tell_missing(&missing.join(", "))
 }
 
-/// Says that these programs are not there, and returns false.
+/// Prints that these programs are missing, and returns false.
 #[track_caller]
 pub(crate) fn tell_missing(missing: &str) -> bool {
     assert!(env::var_os("CI").is_none(), "not installed: {missing}; .ci/setup.sh installs them");
     let test = thread::current().name().unwrap_or("a test").to_owned();
     let line = format!("skipped: {test}: not installed: {missing} (.ci/setup.sh --tests installs them)\n");
-    // `eprintln` would be captured. With the terminal gone there is nobody to tell.
+    // `eprintln` would be captured. With the terminal gone a failure cannot be reported.
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }
@@ -66,12 +65,12 @@ impl Prometheus {
         self.0.address
     }
 
-    /// What it has logged; for the words of a failure.
+    /// Its log, for the message of a failure.
     pub fn log(&self) -> String {
         self.0.log()
     }
 
-    /// The JSON that a query answers with, as of now.
+    /// The JSON that a query returns now.
     #[track_caller]
     pub fn query(&self, expression: &str) -> String {
         self.get(&format!("/api/v1/query?query={}", encoded(expression)))

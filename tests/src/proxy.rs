@@ -1,5 +1,5 @@
-//! The real binary with a configuration of its own, in front of a test's Redis. Knows the files,
-//! flags, signals and addresses that an operator knows, and nothing about the inside.
+//! The real binary with its own configuration, in front of a test's Redis. Knows the files, flags, signals
+//! and addresses that an operator knows, and nothing about the inside.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -211,7 +211,7 @@ impl Proxy {
         Client::connect_unix(path)
     }
 
-    /// The status of `/ready`; `None` when nobody answers.
+    /// The status of `/ready`; `None` when the proxy does not answer.
     pub fn ready(&self) -> Option<u16> {
         http::request(self.admin, "GET", "/ready", &[], "").map(|answer| answer.status)
     }
@@ -224,7 +224,7 @@ impl Proxy {
         (answer.status, answer.body)
     }
 
-    /// What the JSON API answers to this path behind `/api/v1/`.
+    /// What the JSON API returns for this path behind `/api/v1/`.
     #[track_caller]
     pub fn api(&self, path: &str) -> serde_json::Value {
         let (status, body) = self.get(&format!("/api/v1/{path}"));
@@ -250,7 +250,7 @@ impl Proxy {
         (answer.status, answer.body)
     }
 
-    /// An order by POST with something to say, and the admin token; the status and body.
+    /// An order by POST with a body and the admin token; returns the status and body of the reply.
     #[track_caller]
     pub fn orders(&self, path: &str, body: &str) -> (u16, String) {
         self.post_with(Some(ADMIN_TOKEN), path, body)
@@ -266,7 +266,7 @@ impl Proxy {
         (answer.status, answer.body)
     }
 
-    /// What `/metrics` says now.
+    /// What `/metrics` returns now.
     #[track_caller]
     pub fn metrics(&self) -> Metrics {
         let (status, body) = self.get("/metrics");
@@ -340,7 +340,7 @@ impl Proxy {
         self.ends()
     }
 
-    /// Stops the process for a while (SIGSTOP): connections stay, answers do not come.
+    /// Stops the process for a while (SIGSTOP): connections stay, replies do not come.
     pub fn freeze(&self) {
         self.process.signal(libc::SIGSTOP);
     }

@@ -1,5 +1,5 @@
-//! Numbers that follow from a seed (SplitMix64), so that a run can be had again. It chooses; it knows
-//! nothing of what it chooses among.
+//! Numbers that follow from a seed (SplitMix64), so that a run can be repeated. It makes choices, and knows
+//! nothing about the things that it chooses from.
 
 /// A sequence of numbers.
 pub struct Random(u64);

@@ -1,10 +1,10 @@
-//! The companion record that the proxy keeps beside a lock, read straight from Redis. Tests look at
-//! it as an operator would: what state, which fencing token. The layout is packed, fixed-width text.
+//! The companion record that the proxy keeps beside a lock, read straight from Redis. Tests look at its state
+//! and its fencing token, as an operator would. The layout is packed, fixed-width text.
 
 use crate::client::Client;
 use crate::reply::Reply;
 
-/// What became of the newest lease of a lock.
+/// The state of the newest lease of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// `L`: live, as far as the record knows; the key and its TTL decide.
@@ -22,7 +22,7 @@ pub enum State {
 /// One record, with its bytes for comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What became of the newest lease.
+    /// The state of the newest lease.
     pub state: State,
     /// The newest fencing token.
     pub fence: u64,
@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// The record as if nobody had looked up the holder's process.
+    /// The record without the holder's process, as it was before that was looked up.
     #[must_use]
     pub fn without_process(mut self) -> Record {
         self.bytes[PROCESS].fill(0);

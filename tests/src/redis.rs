@@ -1,5 +1,5 @@
-//! A private `redis-server` a test: own port, own directory, nothing persisted, gone with the value.
-//! It can be killed and started again on the same port, which is how a test loses a backend.
+//! A private `redis-server` for a test: its own port, its own directory, nothing persisted, removed when the
+//! value is dropped. It can be killed and started again on the same port; so a test loses its backend.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ pub struct Redis {
     tls_port: Option<u16>,
     directory: TempDir,
     arguments: Vec<String>,
-    /// By which it goes, where a test sets it.
+    /// The clock that it uses, where a test sets one.
     clock: Option<JumpingClock>,
     process: Option<Process>,
 }
@@ -74,7 +74,7 @@ impl Redis {
             clock,
             process: None,
         };
-        // Somebody else may take the port between our look and the server's start.
+        // Another program may take the port between our look and the server's start.
         for _ in 0..20 {
             redis.port = free_port();
             redis.tls_port = tls.then(free_port);
@@ -106,8 +106,9 @@ impl Redis {
         self.directory.path().join("redis.sock")
     }
 
-    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix, LOCKWARDEN_TEST_BACKEND=tls;
-    /// and with LOCKWARDEN_TEST_BACKEND=cluster before a cluster of one node, which refuses what is over several slots.
+    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix,
+    /// LOCKWARDEN_TEST_BACKEND=tls; and with LOCKWARDEN_TEST_BACKEND=cluster in front of a cluster of one node, which
+    /// refuses commands over several slots.
     pub fn url(&self) -> String {
         match std::env::var("LOCKWARDEN_TEST_BACKEND").as_deref() {
             Ok("unix") => self.socket_url(),
@@ -165,11 +166,11 @@ impl Redis {
     #[track_caller]
     pub fn begin_again(&mut self) {
         self.stop();
-        // The port is ours by habit only: somebody may hold it for a moment.
+        // The port is not reserved for us: another program may hold it for a moment.
         wait_for_value("redis-server on its old port", || self.launch().then_some(()));
     }
 
-    /// Stops the process for a while (SIGSTOP): connections stay, answers do not come.
+    /// Stops the process for a while (SIGSTOP): connections stay, replies do not come.
     pub fn freeze(&self) {
         self.process.as_ref().expect("the server runs").signal(libc::SIGSTOP);
     }
@@ -179,7 +180,8 @@ impl Redis {
         self.process.as_ref().expect("the server runs").signal(libc::SIGCONT);
     }
 
-    /// Waits until so many acquires of proxies wait for a frozen server. What proxies ask by themselves each second is shorter.
+    /// Waits until this many acquires of proxies wait for a frozen server. The proxies' own requests each second are shorter
+    /// than an acquire.
     #[track_caller]
     pub fn acquires_wait(&self, acquires: usize) {
         const SHORTEST: u64 = 200;
@@ -226,7 +228,7 @@ impl Redis {
         }
     }
 
-    /// What stands in a key, as a transcript shows it: `$2 a1` or `nil`.
+    /// The value of a key, as a transcript shows it: `$2 a1` or `nil`.
     #[track_caller]
     pub fn value(&self, key: &str) -> String {
         self.client().sends(format!("GET {key}")).reply().to_string()
@@ -251,8 +253,8 @@ impl Redis {
         wait_for(&format!("{key} to be free"), || client.sends(format!("EXISTS {key}")).integer() == 0);
     }
 
-    /// Its holder's lease runs out: on the server, and by the clock of whoever reckons from the reply. The
-    /// holder shortens it, so that what happens before is in no hurry.
+    /// Waits until the holder's lease has run out: on the server, and by the clock of a client that counts
+    /// from the reply. The holder shortens the lease here, so that the steps before are in no hurry.
     #[track_caller]
     pub fn runs_out(&self, holder: &Client, key: &str) {
         const LEFT: Duration = Duration::from_millis(40);
@@ -277,8 +279,8 @@ impl Redis {
         }
     }
 
-    /// What nobody but the holder may change: value, end and record of a lock. The holder's process is
-    /// left out, because the proxy adds it when it has looked it up.
+    /// What only the holder may change: value, end and record of a lock. The holder's process is left out,
+    /// because the proxy adds it when it has looked it up.
     #[track_caller]
     pub fn lease(&self, key: &str) -> (String, i64, Option<Record>) {
         let client = self.client();
@@ -320,7 +322,7 @@ impl Redis {
             command.arg("--tls-key-file").arg(key);
             command.arg("--tls-ca-cert-file").arg(ca);
         }
-        // Before 7.0 DEBUG was allowed to everybody, and the option an error.
+        // Before 7.0 every client could use DEBUG, and the option is an error.
         if server.since(7, 0) {
             command.args(["--enable-debug-command", "yes"]);
         }
@@ -340,7 +342,7 @@ impl Redis {
             }
             TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok().then_some(true)
         });
-        // A listener that is not our child would be a stranger who took the port.
+        // A listener that is not our child would be another program that took the port.
         if up && process.has_ended().is_none() && self.answers_as(process.id()) {
             self.process = Some(process);
             if joins {
@@ -362,8 +364,8 @@ impl Redis {
         wait_for("the node to serve", || client.sends("CLUSTER INFO").text().contains("cluster_state:ok"));
     }
 
-    /// Whether it is this process that answers. A server may still end after it has begun to
-    /// listen, for example for want of a second port; that is a no.
+    /// Whether this process answers. Returns false also for a server that ends after it has begun to listen,
+    /// for example because a second port is taken.
     fn answers_as(&self, id: u32) -> bool {
         let password = self
             .arguments

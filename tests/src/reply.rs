@@ -1,6 +1,6 @@
-//! Replies as a server sends them, RESP2 and RESP3, and the compact text that transcripts compare:
-//! `+OK`, `:0`, `$2 a1`, `nil`, `-ERR …`, `[+OK, :1]`. The reader is lenient where Redis is free to
-//! choose and remembers nothing; the strict framer under test lives in the proxy.
+//! Replies as a server sends them, RESP2 and RESP3, and the compact text that transcripts compare: `+OK`,
+//! `:0`, `$2 a1`, `nil`, `-ERR …`, `[+OK, :1]`. The reader is lenient where Redis is free to choose, and
+//! keeps no state; the strict framer under test is in the proxy.
 
 use std::fmt;
 

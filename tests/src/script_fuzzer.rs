@@ -1,7 +1,7 @@
-//! Random scripts against a server alone: which keys each of them changes, and whether a reader of its text foresaw them.
-//! Nothing here knows how a text is read; that is a function the caller brings. `maker` makes scripts from the ways
-//! of Lua in `carriers`, `arena` runs them and compares the keyspace before and after, `shortening` makes a script that was found
-//! as short as it gets, and `corpus` has those that were found before.
+//! Random scripts against a server alone: which keys each of them changes, and whether a reader of its text foresaw them. The
+//! caller brings the reader as a function. `maker` makes scripts from the ways of Lua in `carriers`, `arena` runs them and
+//! compares the keyspace before and after, `shortening` makes a script that was found as short as possible, and `corpus` has the
+//! scripts that were found before.
 
 mod arena;
 mod carriers;
@@ -37,7 +37,8 @@ pub struct Script {
     pub before: Option<Given>,
 }
 
-/// What a reader of a script's text says of the keys that one call may change, beside those that the call declares.
+/// The keys that one call may change according to a reader of the script's text, beyond those that the call
+/// declares.
 pub enum Foreseen {
     /// Any key: such a script runs behind a guard.
     Anything,
@@ -78,14 +79,15 @@ impl Foreseen {
 /// Reads a script.
 pub type Reader<'r> = &'r dyn Fn(&Script) -> Foreseen;
 
-/// What a run of many scripts came to.
+/// The result of a run of many scripts.
 #[derive(Debug, Default)]
 pub struct Account {
     /// Scripts that were made.
     pub made: u64,
-    /// Those of which the reader named all keys. Only these are run: of the others nothing is claimed.
+    /// Those of which the reader named all keys. Only these are run: the reader claims nothing about the
+    /// others.
     pub read: u64,
-    /// Those among them that changed a key which they do not declare. The others say nothing.
+    /// Those among them that changed a key which they do not declare. The others prove nothing.
     pub telling: u64,
     /// Those that did not end.
     pub endless: u64,
@@ -96,7 +98,7 @@ pub struct Account {
 /// A script that changes a key which its reader did not name.
 #[derive(Debug)]
 pub struct Hole {
-    /// It, as short as it gets.
+    /// The script, as short as it can be made.
     pub script: Script,
     /// The keys.
     pub keys: Vec<Vec<u8>>,

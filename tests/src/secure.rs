@@ -1,5 +1,5 @@
-//! The client's end of TLS, for a test that speaks it. Reading and writing are done by two threads at once where a test
-//! does so: whoever waits for the socket holds no lock that the other one needs.
+//! The client's end of TLS, for a test that speaks it. Two threads may read and write at the same time: the one that
+//! waits for the socket holds no lock that the other one needs.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,11 +12,11 @@ use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, Sup
 
 use crate::certificates::{Authority, Issued};
 
-/// Whom a client believes, and what it shows.
+/// The authority that a client trusts, and the certificate that it shows.
 #[derive(Clone)]
 pub struct Trust {
     config: Arc<ClientConfig>,
-    /// What a server sends that offers to resume a session, once hands are shaken.
+    /// The number of tickets with which a server offers to resume a session, after the handshake.
     tickets: u32,
     roots: RootCertStore,
     own: Option<Issued>,
@@ -26,7 +26,7 @@ pub struct Trust {
 const TICKETS: u32 = 2;
 
 impl Trust {
-    /// Believes this authority, and shows this certificate where it is asked.
+    /// Trusts this authority, and shows this certificate where it is asked for one.
     pub fn new(authority: &Authority, own: Option<&Issued>) -> Trust {
         let mut roots = RootCertStore::empty();
         let pem = authority.pem();
@@ -76,7 +76,7 @@ impl Trust {
 pub(crate) struct Secure {
     session: Arc<Mutex<ClientConnection>>,
     tickets: u32,
-    /// Held by whoever sends, so that records leave in the order in which they were made.
+    /// Held by the thread that sends, so that records leave in the order in which they were made.
     sending: Arc<Mutex<()>>,
 }
 
@@ -85,7 +85,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Secure {
-    /// Shakes hands.
+    /// Does the handshake.
     pub(crate) fn connect(socket: &TcpStream, trust: &Trust) -> io::Result<Secure> {
         let name = ServerName::try_from("localhost").expect("a name");
         let session = ClientConnection::new(trust.config.clone(), name).map_err(io::Error::other)?;
@@ -101,7 +101,7 @@ impl Secure {
         Ok(secure)
     }
 
-    /// Whether hands are still being shaken, or tickets have yet to come, which are no reply to anything.
+    /// Whether the handshake goes on, or tickets have yet to come, which are no reply to anything.
     fn is_waiting(&self) -> bool {
         let session = lock(&self.session);
         let has_tickets = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
@@ -134,7 +134,7 @@ impl Secure {
         Ok(())
     }
 
-    /// Reads once; 0 at the end. It may answer that there is nothing yet, as a socket does.
+    /// Reads once; returns 0 at the end. It may return that there is nothing yet, as a socket does.
     pub(crate) fn read(&self, mut socket: &TcpStream, into: &mut Vec<u8>) -> io::Result<usize> {
         let mut records = vec![0; 1 << 16];
         let was_waiting = self.is_waiting();
@@ -156,7 +156,7 @@ impl Secure {
                     Ok(state) => state,
                     Err(error) => {
                         drop(session);
-                        // The other end is told why.
+                        // This sends the reason to the other end.
                         self.send(socket)?;
                         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                     }

@@ -1,8 +1,8 @@
 //! A primary, two replicas and three real sentinels, and every way in which a primary loses its place:
 //! planned, killed, frozen and woken, cut off from the others, or beside a sentinel that hears nothing of it.
-//! Everybody reaches everybody through a [`Forwarder`], whose address is the one that is announced, and each
-//! party connects from an address of its own; so a test can part any of them from the rest while clients
-//! still reach both. The sentinels decide; this module only brings about what they decide about.
+//! Every server and sentinel is reached through a [`Forwarder`], whose address is the announced one, and each
+//! connects from an address of its own. So a test can separate any of them from the rest while clients still
+//! reach both sides. The sentinels decide about failovers; this module only causes the faults.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -38,7 +38,7 @@ const QUORUM: usize = 2;
 /// A way in which the primary becomes another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failover {
-    /// `SENTINEL FAILOVER`: the old primary lives, is reached by everybody, and is told some ten seconds later.
+    /// `SENTINEL FAILOVER`: the old primary lives, all can reach it, and it is told some ten seconds later.
     Planned,
     /// The process of the old primary is killed.
     Killed,
@@ -46,7 +46,7 @@ pub enum Failover {
     Frozen,
     /// Sentinels and replicas do not reach it; clients do.
     PrimaryCutOff,
-    /// A planned one, of which one of the sentinels hears nothing: it goes on naming the old primary.
+    /// A planned one, of which one sentinel is not told: it goes on naming the old primary.
     SentinelCutOff,
 }
 
@@ -104,7 +104,7 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    /// Server 0 is the primary, and everybody knows everybody.
+    /// Server 0 is the primary, and all servers and sentinels know each other.
     #[track_caller]
     pub fn start() -> Sentinels {
         Sentinels::with_arguments(&[])
@@ -129,7 +129,7 @@ impl Sentinels {
         all
     }
 
-    /// Whether the server is too old for this; says so on the terminal.
+    /// Whether the server is too old for this; if so, prints that on the terminal.
     pub fn are_lacking() -> bool {
         Server::under_test().lacks("bind-source-addr", 7, 0)
     }
@@ -200,7 +200,7 @@ impl Sentinels {
         }
     }
 
-    /// Everybody reaches everybody again.
+    /// Ends all cuts: all servers and sentinels reach each other again.
     pub fn rejoins_all(&self) {
         let servers = self.servers.iter().map(|node| &node.way_in);
         let sentinels = self.sentinels.iter().map(|sentinel| &sentinel.way_in);
@@ -226,8 +226,8 @@ impl Sentinels {
         servers.position(|node| node.way_in.address().port() == port)
     }
 
-    /// Brings a failover about and waits until most sentinels name another server. What was killed, frozen or cut
-    /// off for it stays so until [`Sentinels::heals`]; a frozen primary is woken.
+    /// Causes a failover and waits until most sentinels name another server. What was killed, frozen or cut off
+    /// for it stays so until [`Sentinels::heals`]; a frozen primary is woken.
     #[track_caller]
     pub fn fails_over(&mut self, kind: Failover) -> Switched {
         let from = wait_for_value("the sentinels to agree", || self.primary());
@@ -272,7 +272,7 @@ impl Sentinels {
         }
     }
 
-    /// Starts killed servers again, lets everybody reach everybody, and waits until all are in order.
+    /// Starts killed servers again, ends all cuts, and waits until all are in order.
     #[track_caller]
     pub fn heals(&mut self) {
         self.rejoins_all();
@@ -321,8 +321,8 @@ impl Sentinels {
             && (0..self.sentinels.len()).all(|one| self.sees_everybody(one, primary))
     }
 
-    /// Whether a sentinel has found the others and both replicas, and takes nobody for dead: before that it can
-    /// neither choose a replica nor be chosen.
+    /// Whether a sentinel has found the others and both replicas, and takes none of them for dead: before that
+    /// it can neither choose a replica nor be chosen.
     fn sees_everybody(&self, number: usize, primary: usize) -> bool {
         let address = self.sentinels[number].address;
         let Some(Reply::Array(said)) = asks(address, &["SENTINEL", "MASTER", MASTER]) else {
@@ -340,7 +340,7 @@ impl Sentinels {
                 Reply::Array(said) => {
                     let flags = field(said, "flags").unwrap_or_default();
                     let link = field(said, "master-link-status");
-                    // Valkey's keep what another sentinel said of the primary before.
+                    // Valkey's sentinels keep what another sentinel said about the previous primary.
                     let flags = flags.trim_end_matches(",master_down");
                     matches!(flags, "slave" | "sentinel") && link.is_none_or(|link| link == "ok")
                 }
@@ -368,7 +368,7 @@ impl Sentinels {
         });
     }
 
-    /// For somebody who looks for what is wrong.
+    /// The state of all servers and sentinels, for the search after a failure.
     fn description(&self) -> String {
         let servers = (0..self.servers.len()).map(|number| {
             let info = self.replication(number);
@@ -465,7 +465,7 @@ impl Sentinel {
     }
 }
 
-/// What is said to this at once; `None` where nobody answers within a moment.
+/// The reply to these words; `None` where none comes within half a second.
 fn asks(address: SocketAddr, words: &[&str]) -> Option<Reply> {
     const MOMENT: Duration = Duration::from_millis(500);
     let client = Client::try_plain_from(Ipv4Addr::LOCALHOST, address).ok()?;

@@ -1,6 +1,6 @@
-//! Which server program the tests run, and what it is too old for. `LOCKWARDEN_TEST_SERVER=path` names
-//! one; otherwise it is the `redis-server` or `valkey-server` of `PATH`. It is asked for its version
-//! once; it starts nothing.
+//! Which server program the tests run, and what it is too old for. `LOCKWARDEN_TEST_SERVER=path` names one;
+//! otherwise it is the `redis-server` or `valkey-server` of `PATH`. Its version is asked for once; this
+//! module starts no server.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -56,8 +56,8 @@ impl Server {
         self.version >= [major, minor, 0]
     }
 
-    /// Whether a test must be left out because the server is older than what it is about; says so
-    /// on the terminal, also where the test runner keeps what a passing test says.
+    /// Whether a test must be skipped because the server is too old for it. If so, it prints that on the
+    /// terminal, also where the test runner hides the output of passing tests.
     pub fn lacks(&self, what: &str, major: u32, minor: u32) -> bool {
         let lacks = !self.since(major, minor);
         if lacks {
@@ -66,7 +66,8 @@ impl Server {
         lacks
     }
 
-    /// Whether a test must be left out because this program was built without TLS; says so like [`Server::lacks`].
+    /// Whether a test must be skipped because this program was built without TLS; prints that like
+    /// [`Server::lacks`].
     pub fn lacks_tls(&self) -> bool {
         // Without a certificate it ends by itself, one way or the other.
         let tried = Command::new(&self.program)
@@ -86,7 +87,7 @@ impl Server {
     fn is_told_to_lack(&self, what: &str) {
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
         let line = format!("skipped: {test}: {self} has no {what}\n");
-        // `eprintln` would be captured. With the terminal gone there is nobody to tell.
+        // `eprintln` would be captured. With the terminal gone a failure cannot be reported.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }

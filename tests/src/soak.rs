@@ -1,5 +1,5 @@
-//! Runs that follow from a seed: the same ones every time, more of them in a soak, and one of them again after it
-//! has failed.
+//! Runs that follow from a seed: the same runs every time, more of them in a soak, and a single one to repeat a
+//! failure.
 
 use std::env;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -29,9 +29,9 @@ pub enum Word<'a> {
 pub enum Naming {
     /// As keys, handed over.
     Declared,
-    /// So that the text and what is handed over tell them.
+    /// So that the text and the arguments show them.
     Told,
-    /// So that only the run tells them.
+    /// So that only the run of the script shows them.
     Computed,
 }
 

@@ -1,5 +1,6 @@
-//! A terminal that a program is started in: what it writes is drawn as a terminal would, what is typed it reads. Knows of the
-//! sequences only those that a full-screen program needs, and keeps every byte, so that a test can look for others.
+//! A terminal in which a program is started: its output is drawn as on a real terminal, and it reads what the test types. It
+//! knows only the escape sequences that a full-screen program needs, and keeps every byte, so that a test can look for
+//! others.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -45,7 +46,7 @@ impl Terminal {
         // SAFETY: both numbers outlive the call, the name and the settings may be null, and `size` is an initialised `winsize`.
         let failed = unsafe { libc::openpty(&mut outer, &mut inner, std::ptr::null_mut(), std::ptr::null(), &size) };
         assert_eq!(failed, 0, "the system has no terminal left");
-        // SAFETY: `openpty` has just opened both, and nobody else owns them.
+        // SAFETY: `openpty` has just opened both, and they have no other owner.
         let (outer, inner) = unsafe { (OwnedFd::from_raw_fd(outer), OwnedFd::from_raw_fd(inner)) };
         let at_first = settings(&inner);
         let end = || Stdio::from(inner.try_clone().expect("a descriptor is left"));
@@ -111,7 +112,7 @@ impl Terminal {
         lines.collect()
     }
 
-    /// The lines of the screen, as soon as this is so.
+    /// The lines of the screen, as soon as this condition holds.
     #[track_caller]
     pub fn shows(&self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
         let end = std::time::Instant::now() + PATIENCE;

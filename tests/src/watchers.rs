@@ -1,5 +1,5 @@
-//! Two real sentinels that watch one server without replicas: what programs that look for a primary find where there
-//! is no proxy.
+//! Two real sentinels that watch one server without replicas: programs that look for a primary find these where
+//! there is no proxy.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -44,7 +44,7 @@ impl Watchers {
             wait_for("a sentinel to listen or to end", || {
                 process.has_ended().is_some() || std::net::TcpStream::connect(address).is_ok()
             });
-            // Somebody else may have taken the port meanwhile; then there is another one.
+            // Another program may have taken the port meanwhile; then the loop tries another one.
             if process.has_ended().is_none() {
                 addresses.push(address);
                 processes.push(process);

@@ -1,5 +1,5 @@
-//! Splits a transcript's line into arguments: blanks separate, `"…"` with `\n \r \t \" \\ \xHH` and
-//! `'…'` hold together. Panics on an unbalanced quote, since a test wrote it.
+//! Splits a transcript's line into arguments: blanks separate, `"…"` with `\n \r \t \" \\ \xHH` and `'…'`
+//! hold together. Panics on an unbalanced quote, which is a mistake of the test.
 
 /// The arguments of one command line.
 #[track_caller]

@@ -1,5 +1,5 @@
-//! One scenario, three worlds: straight to Redis, through an enforcing proxy, through a monitoring
-//! one. What a misuse does without the proxy it does in monitor mode as well; only enforce mode is
+//! One scenario, three worlds: straight to Redis, through an enforcing proxy, through a monitoring one. A
+//! misuse has the same effect in monitor mode as without the proxy; only enforce mode is
 //! [`safe`](World::either).
 
 use crate::builder::{Mode, ProxyBuilder};
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// A client of the application on this machine; Redis itself tells no machines apart.
+    /// A client of the application on this machine; Redis itself does not distinguish machines.
     #[track_caller]
     pub fn client_from(&self, source: &str) -> Client {
         match &self.proxy {
@@ -76,13 +76,13 @@ impl World {
         }
     }
 
-    /// What is seen where misuse does its damage, or what is seen where it cannot.
+    /// The first value where misuse does its damage, the second where it cannot.
     pub fn either<T>(&self, harmed: T, safe: T) -> T {
         if self.is_harmed() { harmed } else { safe }
     }
 
-    /// Asserts that the proxy counted so many refusals for this reason: as `deny` where it
-    /// enforces, as `would-deny` where it only looks. Nobody counts without a proxy.
+    /// Asserts that the proxy counted so many refusals for this reason: as `deny` where it enforces, as
+    /// `would-deny` where it only looks. Without a proxy, nothing is checked.
     #[track_caller]
     pub fn counted(&self, operation: &str, reason: &str, times: u32) {
         let Some(proxy) = &self.proxy else { return };

@@ -1,6 +1,6 @@
-//! The built-in policy `fencing`: every grant gets a number that only grows, so that a resource can
-//! tell a late holder from the present one. The number is drawn by the proxy's script together with
-//! the grant; this policy only says how it is counted.
+//! The built-in policy `fencing`: every grant gets a number that only grows, so that a resource can distinguish a late
+//! holder from the present one. The proxy's script makes the number together with the grant; this policy only decides
+//! how it is counted.
 
 #![cfg_attr(target_family = "wasm", no_std)]
 

@@ -1,6 +1,6 @@
-//! The built-in policy `owner-token`: who may release, extend or take over a lease. It says which
-//! proofs of ownership count; whether one holds is checked against Redis by the proxy's script, so
-//! this policy never compares a value itself. Next: the settings in `OwnerToken`.
+//! The built-in policy `owner-token`: who may release, extend or take over a lease. It decides which proofs of
+//! ownership count; the proxy's script checks them against Redis, so this policy never compares a value itself. Next:
+//! the settings in `OwnerToken`.
 
 #![cfg_attr(target_family = "wasm", no_std)]
 
@@ -18,24 +18,24 @@ use lockwarden_policy_sdk::{
 struct OwnerToken {
     /// The proofs that count.
     proofs: Proofs,
-    /// Those that do not count where a command names no owner token and its connection was refused
-    /// this lock since its last grant: the `finally` of a worker that never got the lock looks just
-    /// like the holder's. None by default where doubtful releases are believed: the proxy then believes an identity as long
-    /// as it gives back no more than it is granted.
+    /// The proofs that do not count if a command names no owner token and its connection was refused this lock since
+    /// its last grant: the `finally` of a worker that never got the lock looks just like the holder's. Empty by default
+    /// if doubtful releases are believed: the proxy then believes an identity as long as it releases no more than it is
+    /// granted.
     void_after_refusal: Proofs,
-    /// Whether a lease whose deadline has passed may be replaced: by GETSET, or by the DEL of a waiter
-    /// that has read it.
+    /// Whether a lease whose deadline has passed may be replaced: by GETSET, or by the DEL of a waiting client that has
+    /// read it.
     take_over: TakeOverRule,
-    /// What to do about a value that another client was granted, too.
+    /// What to do about a value with which another client was granted a lock too.
     shared_tokens: SharedTokens,
 }
 
 /// See [`OwnerToken::shared_tokens`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharedTokens {
-    /// Nothing: the proxy counts and logs them.
+    /// Nothing: the proxy counts and logs such values.
     Report,
-    /// Refuse to take a lock with one.
+    /// Refuse to take a lock with such a value.
     Deny,
 }
 
@@ -59,10 +59,10 @@ impl Policy for OwnerToken {
         }
         let when_refused =
             settings.choice("doubt", &[("believe", Proofs::empty()), ("refuse", Proofs::IDENTITY)], Proofs::empty());
-        // The default must fit a shorter list of proofs, so it is cut to what counts at all.
+        // The default must also fit a shorter list of proofs, so it is reduced to those that count.
         let void_after_refusal = void.unwrap_or(when_refused & proofs);
-        // Read for their check only: they decide what the proxy takes for a distinctive identity and
-        // how long one owes a release, and the proxy reads them from the same settings.
+        // Read only to be checked: they decide what the proxy treats as a distinctive identity and how long an identity
+        // owes a release, and the proxy reads them from the same settings.
         settings.choice("trust_address", &[("auto", ()), ("process", ()), ("no", ())], ());
         if settings.optional_duration_ms("debt_max_age") == Some(0) {
             settings.problem("debt_max_age is zero; to have no debts leave identity out of proofs");
@@ -92,9 +92,9 @@ impl Policy for OwnerToken {
     fn decide(&self, request: &Request) -> Decision {
         match request.operation {
             Operation::Extend => Obligations { require: Some(self.counting(request)), ..Obligations::default() }.into(),
-            // A waiter's DEL of a lease whose deadline has passed is a take-over in two steps, so a
-            // release carries the rule, too. A passed deadline needs no proof; where it has not
-            // passed, the holder's own GETSET is an extension and needs one.
+            // A waiting client's DEL of a lease whose deadline has passed is a take-over in two steps, so a release
+            // carries the rule too. A passed deadline needs no proof; if it has not passed, the holder's own GETSET is
+            // an extension and needs one.
             Operation::Release | Operation::TakeOver => Obligations {
                 require: Some(self.counting(request)),
                 take_over: Some(self.take_over),
@@ -114,17 +114,17 @@ impl Policy for OwnerToken {
 }
 
 impl OwnerToken {
-    /// Whether a lock may not be taken with this value. A release or extension is never refused for it: whoever
-    /// has the lock by now must be able to give it back.
+    /// Whether a lock may not be taken with this value. A release or extension is never refused for it: a client that
+    /// already has the lock must be able to release it.
     fn refuses_token_of(&self, request: &Request) -> bool {
         self.shared_tokens == SharedTokens::Deny && request.traits.contains(Traits::SHARED_TOKEN)
     }
 
-    /// The proofs that count for this request. A release or extension that names an owner token says
-    /// whose it is, refused before or not; the value of a GETSET is the new one and says nothing, so
-    /// the worker that was refused must not pass for its namesake. Where no proof is left the empty set is required, which
-    /// nobody satisfies: the script refuses it as `not-owner`, but still answers natively for a lock
-    /// that is free or that was taken around the proxy. A denial here could not tell those apart.
+    /// The proofs that count for this request. A release or extension that names an owner token shows whose it is,
+    /// refused before or not. The value of a GETSET is the new one and shows nothing, so a worker that was refused must
+    /// not count as the holder with the same name. If no proof is left, the empty set is required, which no client can
+    /// satisfy: the script refuses the request as `not-owner`, but still replies natively for a lock that is free or
+    /// that was taken without the proxy. A denial here could not distinguish those.
     fn counting(&self, request: &Request) -> Proofs {
         let says_whose = request.owner_token.is_some() && request.operation != Operation::TakeOver;
         if request.traits.contains(Traits::REFUSED_SINCE) && !says_whose {

@@ -1,6 +1,6 @@
-//! What rules come to, found by asking them: each fact that they name is put at, below and above what they compare it with, and
-//! every combination is one sample. Where there are too many, a fixed choice of them stands for all, so the same rules are
-//! always asked the same. It finds slips; it proves nothing.
+//! Finds the effects of rules by asking them: each fact that they name is set to values at, below and above those that
+//! it is compared with, and every combination is one sample. If there are too many, a fixed selection of them is used,
+//! so the same rules always get the same questions. It finds mistakes; it proves nothing.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -11,10 +11,10 @@ use crate::facts::{Client, Facts, Flag, Held, Quantity, Tries, Words};
 use crate::syntax::{Number, Test, Text};
 use crate::{Expression, MAX_HOLDINGS, MAX_TEXT_BYTES};
 
-/// Samples that are asked about at most.
+/// The most samples that are asked about.
 pub const MAX_SAMPLES: u64 = 10_000;
 
-/// Values of one fact: more are left out.
+/// The most values of one fact; further ones are left out.
 const MAX_VALUES: usize = 96;
 
 /// One request that rules are asked about.
@@ -26,40 +26,40 @@ pub struct Sample {
     pub key: Vec<u8>,
     /// The database.
     pub db: u32,
-    /// The TTL that it names.
+    /// The TTL that it requests.
     pub ttl_ms: Option<u64>,
-    /// Tries in the last ten seconds.
+    /// Attempts in the last ten seconds.
     pub attempts: u32,
-    /// The same of its application, and of all.
+    /// The same for its application, and for all clients.
     pub tries: Tries,
     /// Locks that it and its application hold.
     pub held: Held,
-    /// What is left of its own lease.
+    /// What is left of its own lease, ms.
     pub remaining_ms: u64,
     /// The owner token.
     pub token: Option<Vec<u8>>,
-    /// Whether others use it.
+    /// Whether other clients use it.
     pub token_is_shared: bool,
-    /// On the wall of each rule, 1 is Monday.
+    /// The local weekday for each rule; 1 is Monday.
     pub weekday: i64,
-    /// On the wall of each rule.
+    /// The local hour for each rule.
     pub hour: i64,
-    /// On the wall of each rule.
+    /// The local minute for each rule.
     pub minute: i64,
     /// `CLIENT SETNAME`.
     pub name: Vec<u8>,
     /// The ACL user.
     pub user: Vec<u8>,
-    /// The peer's address.
+    /// The client's address.
     pub address: Vec<u8>,
     /// The name in the certificate.
     pub certificate: Vec<u8>,
-    /// What the application is called.
+    /// The name of the application.
     pub application: Vec<u8>,
 }
 
 impl Sample {
-    /// Whether a condition holds for it.
+    /// Whether a condition holds for this sample.
     #[must_use]
     pub fn holds(&self, test: &Expression) -> bool {
         let facts = Facts {
@@ -87,7 +87,7 @@ impl Sample {
     }
 }
 
-/// The samples for some conditions.
+/// The samples for a set of conditions.
 #[derive(Debug)]
 pub struct Samples {
     operations: Vec<&'static str>,
@@ -113,7 +113,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// For these conditions, and the operations that their rules are asked about.
+    /// For these conditions, and the operations of their rules.
     #[must_use]
     pub fn of<'a>(tests: impl Iterator<Item = &'a Expression>, operations: Vec<&'static str>) -> Samples {
         let mut seen = Seen::default();
@@ -154,7 +154,7 @@ impl Samples {
         }
     }
 
-    /// How many combinations there are.
+    /// The number of combinations.
     #[must_use]
     pub fn combinations(&self) -> u64 {
         self.sizes().into_iter().fold(1, |all, size| all.saturating_mul(size as u64))
@@ -185,11 +185,11 @@ impl Samples {
         ]
     }
 
-    /// All of them, or [`MAX_SAMPLES`] that lie all over.
+    /// All combinations, or [`MAX_SAMPLES`] that are evenly distributed.
     pub fn iter(&self) -> impl Iterator<Item = Sample> {
         let all = self.combinations();
         let sizes = self.sizes();
-        // An odd step that is no divisor's friend: the fractional part of the golden ratio, in 64 bits.
+        // An odd step that shares no factor with most numbers: the fractional part of the golden ratio, in 64 bits.
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
         (0..all.min(MAX_SAMPLES)).map(move |number| {
             let mut rest = match all > MAX_SAMPLES {
@@ -254,7 +254,7 @@ impl Samples {
     }
 }
 
-/// What conditions compare facts with.
+/// The values with which conditions compare facts.
 #[derive(Default)]
 struct Seen {
     flags: Vec<Flag>,
@@ -263,7 +263,7 @@ struct Seen {
     /// Lengths that a text is compared with.
     lengths: Vec<(Words, i64)>,
     words: Vec<Words>,
-    /// Texts that begin, end or are a fact's, with what may stand behind or before them.
+    /// Texts with which a fact begins or ends, or that it equals, with the possible text after or before them.
     heads: Vec<(Words, Vec<u8>)>,
     tails: Vec<(Words, Vec<u8>)>,
     wholes: Vec<(Words, Vec<u8>)>,
@@ -299,7 +299,7 @@ impl Seen {
                 match (left, right) {
                     (Text::Fact(words), Text::Literal(text)) | (Text::Literal(text), Text::Fact(words)) => {
                         self.wholes.push((*words, text.to_vec()));
-                        // Above it in their order.
+                        // A text that sorts after it.
                         self.heads.push((*words, text.to_vec()));
                     }
                     (Text::Fact(one), Text::Fact(other)) => {
@@ -369,7 +369,7 @@ impl Seen {
         self.quantities.contains(&quantity)
     }
 
-    /// At, below and above each number, and the usual one.
+    /// Values at, below and above each number, and the usual one.
     fn numbers(&self, quantity: Quantity, usual: u64, most: u64) -> Vec<u64> {
         if !self.names(quantity) {
             return vec![usual];
@@ -403,7 +403,7 @@ impl Seen {
         sorted(texts)
     }
 
-    /// One of each class, and of the lengths that are asked for.
+    /// One token of each class, and of each compared length.
     fn tokens(&self) -> Vec<Option<Vec<u8>>> {
         let uuid = || Some(b"6f9619ff-8b86-d011-b42d-00c04fc964ff".to_vec());
         let mut tokens = vec![uuid()];
@@ -422,7 +422,7 @@ impl Seen {
     }
 }
 
-/// Facts in a reckoning.
+/// The facts in a calculation.
 #[derive(Default)]
 struct Named {
     quantities: Vec<Quantity>,
@@ -445,7 +445,7 @@ impl Number {
     }
 }
 
-/// Each once, in order, and not without end.
+/// Each value once, in order, up to a limit.
 fn sorted<T: Ord>(mut values: Vec<T>) -> Vec<T> {
     values.sort();
     values.dedup();
@@ -453,57 +453,57 @@ fn sorted<T: Ord>(mut values: Vec<T>) -> Vec<T> {
     values
 }
 
-/// A rule as it is looked at: what it refuses, and where it is asked.
+/// A rule as it is analysed: what it refuses, and for which operations it is asked.
 #[derive(Debug)]
 pub struct Looked<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The operations that it is asked about.
+    /// The operations for which it is asked.
     pub on: Vec<&'static str>,
-    /// Where it says something.
+    /// When it applies.
     pub when: Option<Expression>,
-    /// Where it refuses.
+    /// When it refuses.
     pub deny: Option<Expression>,
     /// Whether it only reports.
     pub reports: bool,
-    /// It may also refuse by what no sample has: a rate, or an order of locks.
+    /// Whether it may also refuse because of something that samples do not contain: a rate, or an order of locks.
     pub limits: bool,
 }
 
 impl Looked<'_> {
-    /// Whether it is asked about this operation at all.
+    /// Whether it is asked for this operation at all.
     #[must_use]
     pub fn is_asked(&self, sample: &Sample) -> bool {
         self.on.contains(&sample.operation)
     }
 
-    /// Whether it says something of this.
+    /// Whether it applies to this sample.
     #[must_use]
     pub fn says_something(&self, sample: &Sample) -> bool {
         self.is_asked(sample) && self.when.as_ref().is_none_or(|when| sample.holds(when))
     }
 
-    /// Whether it would refuse this.
+    /// Whether it would refuse this sample.
     #[must_use]
     pub fn refuses(&self, sample: &Sample) -> bool {
         self.says_something(sample) && self.deny.as_ref().is_some_and(|deny| sample.holds(deny))
     }
 }
 
-/// What was found of a rule.
+/// The results for one rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Samples that it was asked about.
+    /// Samples for which it was asked.
     pub asked: u64,
-    /// Of those: where it refuses, or says something where it refuses nothing.
+    /// Of those: samples that it refuses or, if it refuses nothing, to which it applies.
     pub held: u64,
-    /// Of those: where a rule before it has refused already.
+    /// Of those: samples that an earlier rule has already refused.
     pub refused_before: u64,
-    /// The only rule before it that refuses all that it would, if there is one.
+    /// The only earlier rule that refuses everything that this rule would, if there is one.
     pub behind: Option<String>,
 }
 
-/// The samples for these rules, all sets of them together.
+/// The samples for all these sets of rules.
 #[must_use]
 pub fn samples(sets: &[&[Looked<'_>]]) -> Samples {
     let rules = || sets.iter().flat_map(|rules| rules.iter());
@@ -514,11 +514,11 @@ pub fn samples(sets: &[&[Looked<'_>]]) -> Samples {
     Samples::of(tests, operations)
 }
 
-/// Looks at rules in their order.
+/// Analyses rules in their order.
 #[must_use]
 pub fn explain(rules: &[Looked<'_>], samples: &Samples) -> Vec<Found> {
     let mut found = vec![Found::default(); rules.len()];
-    // For each rule those before it that refused everything so far that it would.
+    // For each rule, the earlier rules that refused everything so far that it would refuse.
     let mut cover: Vec<Vec<bool>> = (0..rules.len()).map(|place| vec![true; place]).collect();
     for sample in samples.iter() {
         let refuses: Vec<bool> = rules.iter().map(|rule| rule.refuses(&sample)).collect();
@@ -543,7 +543,7 @@ pub fn explain(rules: &[Looked<'_>], samples: &Samples) -> Vec<Found> {
     found
 }
 
-/// The rule that refuses this, if any does.
+/// The rule that refuses this sample, if any.
 #[must_use]
 pub fn refuser<'a, 'r>(rules: &'a [Looked<'r>], sample: &Sample) -> Option<&'a Looked<'r>> {
     rules.iter().find(|rule| !rule.reports && rule.refuses(sample))
@@ -606,7 +606,7 @@ mod tests {
         assert_eq!((found[0].behind.as_deref(), found[2].behind.as_deref()), (None, None));
         assert!(found[2].refused_before > 0 && found[2].refused_before < found[2].held);
 
-        // One that only reports stands before nothing.
+        // A rule that only reports hides no other rule.
         let report = Looked { reports: true, ..rule("wide", "key.like('lock:a*')") };
         let found = looked(&[report, rule("narrow", "key.like('lock:a:*')")]);
         assert_eq!((found[1].behind.as_deref(), found[1].refused_before), (None, 0));

@@ -1,5 +1,5 @@
-//! Evaluates a tree: no allocation, no recursion deeper than the nesting that the parser lets through, and nothing that can
-//! fail. Numbers stay within 64 bits by stopping at their ends.
+//! Evaluates a tree: no allocation, no recursion deeper than the nesting that the parser accepts, and no failure.
+//! Numbers saturate at the limits of 64 bits.
 
 use core::cmp::Ordering;
 
@@ -7,9 +7,9 @@ use crate::facts::{Facts, Flag, MAX_TEXT_BYTES, Quantity, Words};
 use crate::syntax::{Number, Order, Reckoning, Test, Text};
 use crate::token_class::{CLASS_STEPS, class};
 
-/// Counts the steps of an evaluation: bytes that are compared, and parts of the expression that are looked at.
+/// Counts the steps of an evaluation: bytes that are compared, and parts of the expression that are evaluated.
 pub trait Steps {
-    /// So many more.
+    /// Counts this many more steps.
     fn add(&mut self, steps: usize);
 }
 
@@ -24,7 +24,7 @@ impl Steps for u64 {
     }
 }
 
-/// What is asked about, and when in the rule's zone.
+/// The question, and its time in the rule's zone.
 pub(crate) struct Asked<'a> {
     pub(crate) facts: &'a Facts<'a>,
     pub(crate) minute: i64,
@@ -152,14 +152,14 @@ impl Reckoning {
             Reckoning::Plus => left.saturating_add(right),
             Reckoning::Minus => left.saturating_sub(right),
             Reckoning::Times => left.saturating_mul(right),
-            // The parser lets no other divisor through than one above zero.
+            // The parser accepts no other divisor than one above zero.
             Reckoning::Over => left.checked_div(right).unwrap_or(0),
             Reckoning::Rest => left.checked_rem(right).unwrap_or(0),
         }
     }
 }
 
-/// The nearest whole number that fits.
+/// The nearest integer that fits.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,10 +1,10 @@
-//! What an expression may ask about: names, types and where each fact comes from. The one table; the parser, the
-//! documentation and the proxy's advice are made of it.
+//! The facts that an expression may use: their names, types and sources. The only such table; the parser, the
+//! documentation and the proxy's suggestions are made from it.
 
 use crate::problem::Type;
 
-/// The longest text of a fact that is looked at: a longer one is cut. Keys are not longer, and what a client calls itself
-/// can be.
+/// The longest text of a fact that is compared: a longer one is cut. Keys are not longer, but the name that a client
+/// sets can be.
 pub const MAX_TEXT_BYTES: usize = 1 << 10;
 
 /// What is known of one lock command.
@@ -16,25 +16,25 @@ pub struct Facts<'a> {
     pub operation: &'a str,
     /// The logical database.
     pub db: u32,
-    /// The TTL that the command asks for.
+    /// The TTL that the command requests.
     pub ttl_ms: Option<u64>,
-    /// Tries of this session to take this lock in the last ten seconds.
+    /// Attempts of this session to take this lock in the last ten seconds.
     pub attempts: u32,
-    /// The same of other clients, where an expression asks for it.
+    /// The same for other clients, if an expression uses it.
     pub tries: Tries,
-    /// What the client holds, where an expression asks for it.
+    /// The locks that the client holds, if an expression uses them.
     pub held: Held,
-    /// What is left of this session's own lease.
+    /// What is left of this session's own lease, ms.
     pub remaining_ms: u64,
     /// The value that the command stores or proves.
     pub token: Option<&'a [u8]>,
-    /// Whether others take locks with this value.
+    /// Whether other clients take locks with this value.
     pub token_is_shared: bool,
-    /// Who asks, where an expression asks for it.
+    /// The client's identity, if an expression uses it.
     pub client: Client<'a>,
 }
 
-/// How often the lock was tried in the last ten seconds, this time included.
+/// How often the lock was requested in the last ten seconds, this time included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
     /// By the client's application.
@@ -43,31 +43,31 @@ pub struct Tries {
     pub everyone: u32,
 }
 
-/// How many locks are held.
+/// The numbers of held locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Others than this, by the client's connection.
+    /// Other locks than this, by the client's connection.
     pub connection: u32,
     /// By all clients of its application.
     pub application: u32,
 }
 
-/// Who asks; empty where that is not known.
+/// A client's identity; empty where unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Client<'a> {
     /// `CLIENT SETNAME`.
     pub name: &'a [u8],
     /// The ACL user.
     pub user: &'a [u8],
-    /// The peer's address.
+    /// The client's address.
     pub address: &'a [u8],
     /// The name in its certificate.
     pub certificate: &'a [u8],
-    /// What the proxy calls its application.
+    /// The proxy's name for its application.
     pub application: &'a [u8],
 }
 
-/// A fact that is a condition by itself.
+/// A fact that is itself a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flag {
     HasTtl,
@@ -113,12 +113,12 @@ pub(crate) enum Fact {
     Text(Words),
 }
 
-/// A fact as people are told of it.
+/// A fact's description for people.
 #[derive(Clone, Copy, Debug)]
 pub struct FactInfo {
     /// How it is written.
     pub name: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub about: &'static str,
     pub(crate) fact: Fact,
 }
@@ -143,7 +143,7 @@ impl Fact {
 }
 
 impl Words {
-    /// Every value that it can have, where these are few.
+    /// All its possible values, if these are few.
     pub(crate) fn values(self) -> Option<&'static [&'static str]> {
         match self {
             Words::Operation => Some(&OPERATIONS),
@@ -166,7 +166,7 @@ impl Words {
     }
 }
 
-/// The operations that rules may be asked about.
+/// The operations for which rules may be asked.
 pub const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
 
 /// Every fact, in the order of the documentation.

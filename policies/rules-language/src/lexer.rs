@@ -1,4 +1,4 @@
-//! An expression as words, numbers, texts and signs, each with the byte at which it begins.
+//! Splits an expression into names, numbers, texts and operators, each with its start position in bytes.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -13,13 +13,14 @@ pub(crate) enum Token<'a> {
     Number(i64),
     /// In milliseconds.
     Duration(i64),
-    /// Borrowed where nothing in it is escaped: a guest that frees much spends its fuel on that.
+    /// Borrowed if nothing in it is escaped: a guest that frees much memory spends its fuel on that.
     Text(Cow<'a, [u8]>),
     Sign(Sign),
     End,
 }
 
-/// What is neither a word nor a value. An enum, because comparing texts is most of what reading would cost a guest.
+/// A token that is neither a name nor a value. An enum, because comparing texts would be most of a guest's cost of
+/// reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     Or,
@@ -84,7 +85,7 @@ impl<'a> Lexer<'a> {
         Lexer { source, at: 0 }
     }
 
-    /// The next token, and where it begins.
+    /// The next token, and its position.
     pub(crate) fn next(&mut self) -> Result<(usize, Token<'a>), Problem> {
         let blanks = self.rest().len() - self.rest().trim_start_matches(|c: char| c.is_ascii_whitespace()).len();
         self.at += blanks;
@@ -99,7 +100,7 @@ impl<'a> Lexer<'a> {
         Ok((at, token))
     }
 
-    /// A part of a name that follows at once, as that of a method does.
+    /// A part of a name that follows directly, as in a method call.
     pub(crate) fn part(&mut self) -> Option<&'a str> {
         let begins = self.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
         begins.then(|| self.letters())
@@ -126,7 +127,8 @@ impl<'a> Lexer<'a> {
         word
     }
 
-    /// A name: `key`, `client.name`. The last part is left where it is called: `key.like(…)` is the method of a name.
+    /// A name: `key`, `client.name`. If its last part is called, that part is left: `key.like(…)` calls the method of a
+    /// name.
     fn word(&mut self) -> &'a str {
         let from = self.at;
         self.letters();

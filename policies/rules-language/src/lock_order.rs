@@ -1,23 +1,24 @@
-//! The order in which one connection takes locks: two that take the same locks in two orders wait for each other.
+//! The order in which one connection takes locks: two clients that take the same locks in different orders wait for
+//! each other.
 
 use alloc::vec::Vec;
 
 use crate::MAX_TEXT_BYTES;
 use crate::search::Pattern;
 
-/// Patterns of locks, those first that are taken first. Locks that match none, or the same one, are in no order.
+/// Patterns of locks; those to be taken first come first. Locks that match none, or the same one, have no order.
 #[derive(Debug)]
 pub struct LockOrder {
     patterns: Vec<Pattern>,
 }
 
 impl LockOrder {
-    /// Of these patterns, in which `*` stands for any bytes.
+    /// An order with these patterns, in which `*` matches any bytes.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> LockOrder {
         LockOrder { patterns: patterns.into_iter().map(|text| Pattern::new(text.as_bytes())).collect() }
     }
 
-    /// The first of the locks that are held which is to be taken after this one.
+    /// The first held lock that must be taken after this one.
     pub fn held_too_early<'a>(&self, lock: &[u8], held: impl IntoIterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
         let place = self.place(lock)?;
         held.into_iter().find(|held| self.place(held).is_some_and(|held| held > place))
@@ -27,14 +28,14 @@ impl LockOrder {
         self.patterns.iter().position(|pattern| pattern.matches(lock, &mut ()))
     }
 
-    /// The most steps that it takes with so many locks that are held.
+    /// The most steps that it takes for this many held locks.
     #[must_use]
     pub fn steps(&self, held: usize) -> u64 {
         let one: u64 = self.patterns.iter().map(|pattern| pattern.steps(MAX_TEXT_BYTES) + 1).sum();
         one * (held as u64 + 1)
     }
 
-    /// The texts of its patterns, in bytes.
+    /// The length of its patterns' texts, in bytes.
     #[must_use]
     pub fn literal_bytes(&self) -> usize {
         self.patterns.iter().map(Pattern::literal_bytes).sum()

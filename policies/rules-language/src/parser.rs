@@ -1,5 +1,5 @@
-//! From text to a typed tree, or to the first thing that is wrong with it. Deep nesting and long texts are refused here, so
-//! that whatever comes out is quick to evaluate.
+//! From text to a typed tree, or to the first error in it. Deep nesting and long texts are refused here, so that every
+//! result is quick to evaluate.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -41,7 +41,7 @@ const ORDERS: [(Sign, Order); 6] = [
     (Sign::AtLeast, Order::AtLeast),
 ];
 
-/// What other languages write.
+/// Operators of other languages.
 const ELSEWHERE: [(&str, &str); 3] = [("and", "&&"), ("or", "||"), ("not", "!")];
 
 pub(crate) fn parse(source: &str) -> Result<(Test, Asks), Problem> {
@@ -61,7 +61,7 @@ pub(crate) fn parse(source: &str) -> Result<(Test, Asks), Problem> {
     }
 }
 
-/// A value of any type, and where it begins.
+/// A value of any type, and its position.
 struct Value {
     at: usize,
     of: Typed,
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Reads what stands one level deeper.
+    /// Parses one level deeper.
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Problem>) -> Result<T, Problem> {
         if self.depth >= MAX_NESTING {
             return Err(self.wrong(What::TooDeep));
@@ -293,7 +293,7 @@ impl<'a> Parser<'a> {
                     }
                     rest.push((reckoning, number));
                 }
-                // Of these there is no result.
+                // These have no result.
                 Typed::Test(_) | Typed::Text(_) => {}
             }
         }
@@ -333,7 +333,7 @@ impl<'a> Parser<'a> {
         self.called()
     }
 
-    /// A value, and what is asked of it: `key.like("a*")`, `key.size()`.
+    /// A value, and the method called on it: `key.like("a*")`, `key.size()`.
     fn called(&mut self) -> Result<Value, Problem> {
         let mut value = self.primary()?;
         while self.is(Sign::Point) {
@@ -441,7 +441,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The type of what is reckoned, where one can reckon with these.
+/// The type of a calculation's result, if these types can be combined.
 fn result(left: Type, reckoning: Reckoning, right: Type) -> Option<Type> {
     match (left, reckoning, right) {
         (Type::Number, _, Type::Number) => Some(Type::Number),
@@ -453,7 +453,7 @@ fn result(left: Type, reckoning: Reckoning, right: Type) -> Option<Type> {
     }
 }
 
-/// A text that a fact can never be is a slip.
+/// A comparison with a text that a fact can never have is a mistake.
 fn can_be(fact: &Text, text: &Text, at: usize) -> Result<(), Problem> {
     let (Text::Fact(words), Text::Literal(bytes)) = (fact, text) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What is wrong with an expression, at which byte, and what to do about it. The proxy adds what may have been meant, see
+//! An error in an expression, its position in bytes, and how to fix it. The proxy adds a suggestion, see
 //! [`Problem::candidates`].
 
 use alloc::string::String;
@@ -9,10 +9,10 @@ use crate::facts::FACTS;
 use crate::parser::{METHOD_NAMES, METHODS};
 use crate::{MAX_EXPRESSION_BYTES, MAX_NESTING};
 
-/// What is wrong with an expression.
+/// An error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// At which byte of it.
+    /// Its position, in bytes.
     pub at: usize,
     /// What it is.
     pub what: What,
@@ -21,7 +21,7 @@ pub struct Problem {
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Yes or no.
+    /// True or false.
     Condition,
     /// A whole number.
     Number,
@@ -45,29 +45,29 @@ impl Type {
 /// See [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// There is nothing.
+    /// The expression is empty.
     Empty,
     /// More than [`MAX_EXPRESSION_BYTES`].
     TooLong,
     /// More than [`MAX_NESTING`].
     TooDeep,
-    /// A text without its last quote.
+    /// A text without its closing quote.
     OpenText,
-    /// A backslash before something that needs none.
+    /// A backslash before a character that needs none.
     Escape,
     /// A number that does not fit in 64 bits, or a duration above a hundred years.
     TooLarge,
     /// A number with a point.
     Fraction,
-    /// Letters behind a number that are no unit.
+    /// Letters after a number that are no unit.
     Unit(String),
     /// Something that cannot stand here.
     Unexpected(String),
     /// The expression ends where something should follow.
     Ends,
-    /// What is missing here.
+    /// This is missing here.
     Missing(&'static str),
-    /// A sign that is written otherwise: what stands there, and what to write.
+    /// A wrong operator: the one that was written, and the right one.
     Sign(&'static str, &'static str),
     /// No fact has this name.
     Fact(String),
@@ -77,38 +77,38 @@ pub enum What {
     Call(String),
     /// A method of texts on something else.
     NotText(Type),
-    /// A value of one type where another one is wanted.
+    /// A value of one type where another type is required.
     Wanted {
-        /// What stands there.
+        /// The actual type.
         is: Type,
-        /// What is wanted.
+        /// The required type.
         wanted: Type,
     },
-    /// Two types that are not compared.
+    /// Two types that cannot be compared.
     Compared {
-        /// What stands on the right.
+        /// The type on the right.
         is: Type,
-        /// What stands on the left.
+        /// The type on the left.
         with: Type,
     },
-    /// Conditions are equal or not, and not larger.
+    /// Conditions can be equal or not, but not larger.
     NoOrder,
-    /// Types that one cannot reckon with.
+    /// Types that cannot be combined in a calculation.
     Reckoned {
-        /// What stands on the left.
+        /// The type on the left.
         left: Type,
-        /// What stands on the right.
+        /// The type on the right.
         right: Type,
     },
-    /// A divisor that is no number above zero.
+    /// A divisor that is not a number above zero.
     Divisor,
-    /// A minus before something that is no number.
+    /// A minus before a value that is no number.
     NotNumber(Type),
     /// `a < b < c`.
     TwoComparisons,
-    /// A list without anything in it.
+    /// An empty list.
     EmptyList,
-    /// Something in a list that is not written out.
+    /// A list element that is not a literal.
     NotLiteral,
     /// The argument of a method is not a text in quotes.
     NotQuoted,
@@ -116,9 +116,9 @@ pub enum What {
     NeverSo {
         /// The fact.
         fact: &'static str,
-        /// The text.
+        /// The text that it is compared with.
         text: String,
-        /// What it can be.
+        /// Its possible values.
         values: &'static [&'static str],
     },
 }
@@ -128,7 +128,7 @@ impl Problem {
         Problem { at, what }
     }
 
-    /// A word that is not known, and those that are: one of them may have been meant.
+    /// An unknown name, and the known ones: one of them may have been meant.
     #[must_use]
     pub fn candidates(&self) -> Option<(&str, Vec<&'static str>)> {
         match &self.what {

@@ -1,5 +1,5 @@
-//! Looking for texts in texts, in a time that grows with the text and not with its product with what is looked for: who
-//! may connect chooses the keys.
+//! Searches for texts in texts, in time linear in the text and not in the product of both lengths: clients choose the
+//! keys.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::evaluate::Steps;
 
-/// A text to be looked for (Knuth, Morris and Pratt): for each of its places how long the longest beginning is that also
+/// A text to search for (Knuth, Morris and Pratt): for each place, the length of the longest proper beginning that also
 /// ends there.
 #[derive(Debug)]
 pub(crate) struct Needle {
@@ -32,7 +32,7 @@ impl Needle {
         Needle { bytes: bytes.into(), fallback: fallback.into() }
     }
 
-    /// Where it first ends in the text.
+    /// The end of its first occurrence in the text.
     pub(crate) fn end_in(&self, text: &[u8], steps: &mut impl Steps) -> Option<usize> {
         if self.bytes.is_empty() {
             return Some(0);
@@ -58,12 +58,12 @@ impl Needle {
     }
 }
 
-/// A pattern in which `*` stands for any bytes, also for none.
+/// A pattern in which `*` matches any bytes, or none.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     head: Box<[u8]>,
     middle: Vec<Needle>,
-    /// `None` where there is no star: then the head is everything.
+    /// `None` if there is no star: then the head is the whole pattern.
     tail: Option<Box<[u8]>>,
 }
 
@@ -98,14 +98,15 @@ impl Pattern {
         true
     }
 
-    /// The most steps for a text of at most so many bytes.
+    /// The most steps for a text of at most this many bytes.
     pub(crate) fn steps(&self, longest: usize) -> u64 {
         let ends = self.head.len() + self.tail.as_ref().map_or(0, |tail| tail.len());
         let between = if self.middle.is_empty() { 0 } else { 2 * longest };
         (ends + between) as u64
     }
 
-    /// What a text begins and ends with that matches, which may have anything between; without the end it is all.
+    /// The beginning and the end of a matching text, with anything possible in between; without the end, the beginning
+    /// is the whole text.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn example(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut head = self.head.to_vec();
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// The rule itself, in the time that it takes.
+    /// A direct implementation of the matching rule, in whatever time that takes.
     fn like(text: &[u8], pattern: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),

@@ -1,5 +1,5 @@
-//! An expression that was read: each type of value has a tree of its own, so that nothing of a wrong type can be evaluated.
-//! Also what a tree costs at most. `parser.rs` makes these, `evaluate.rs` evaluates them.
+//! A parsed expression: each type of value has its own tree, so that nothing of a wrong type can be evaluated. Also the
+//! maximum cost of a tree. `parser.rs` makes these, `evaluate.rs` evaluates them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ pub(crate) enum Test {
     Not(Box<Test>),
     All(Vec<Test>),
     Any(Vec<Test>),
-    /// Two conditions that are alike, or are not.
+    /// Two conditions that are equal (true), or are not (false).
     Alike(bool, Box<Test>, Box<Test>),
     Numbers(Order, Number, Number),
     Texts(Order, Text, Text),
@@ -35,7 +35,7 @@ pub(crate) enum Number {
     Fact(Quantity),
     Size(Text),
     Minus(Box<Number>),
-    /// From the left; a divisor is a literal above zero.
+    /// From left to right; a divisor is a literal above zero.
     Reckoned(Box<Number>, Vec<(Reckoning, Number)>),
 }
 

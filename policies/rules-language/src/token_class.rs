@@ -1,13 +1,13 @@
-//! What an owner token looks like. Only its form is told, never what it says.
+//! The form of an owner token. Only the form is revealed, never the content.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Every class, `none` where a command carries no owner token.
+/// Every class; `none` if a command carries no owner token.
 pub(crate) const CLASSES: [&str; 6] = ["none", "uuid", "hex", "number", "deadline", "other"];
 
-/// The longest owner token whose bytes are looked at: a longer one is none of the forms below but `hex` and `number`,
-/// which say nothing of such a long one.
+/// The longest owner token whose bytes are examined: a longer one can only have the forms `hex` and `number` below,
+/// which reveal nothing about such a long token.
 const MAX_LOOKED_AT: usize = 128;
 
 /// The class of an owner token.
@@ -32,8 +32,8 @@ pub fn class(token: Option<&[u8]>) -> &'static str {
     }
 }
 
-/// Two owner tokens of this class and length, equal in nothing else: a decision that differs between them depends on what an owner
-/// token says. None where there is none of such a length.
+/// Two owner tokens of this class and length that have nothing else in common: a decision that differs between them
+/// depends on a token's content. `None` if the class has none of this length.
 #[must_use]
 pub fn stand_ins(class: &str, length: usize) -> Option<[Vec<u8>; 2]> {
     let of = |digit: u8| {
@@ -41,7 +41,7 @@ pub fn stand_ins(class: &str, length: usize) -> Option<[Vec<u8>; 2]> {
         match (class, length) {
             ("uuid", 36) => [8, 13, 18, 23].into_iter().for_each(|place| token[place] = b'-'),
             ("deadline", 12..) if length != 13 => token[10] = b'.',
-            // Only digits would be a deadline.
+            // Only digits would make it a deadline.
             ("number", 10 | 13) => token[0] = b'-',
             _ => {}
         }
@@ -56,10 +56,10 @@ pub fn stand_ins(class: &str, length: usize) -> Option<[Vec<u8>; 2]> {
     both.iter().all(|token| self::class(Some(token)) == class).then_some(both)
 }
 
-/// The most bytes that finding out the class looks at.
+/// The most bytes that finding the class examines.
 pub(crate) const CLASS_STEPS: u64 = 4 * MAX_LOOKED_AT as u64;
 
-/// 32 hex digits, as they stand or as 8-4-4-4-12. Any version: libraries write all of them.
+/// 32 hex digits, plain or as 8-4-4-4-12. Any version: libraries produce all of them.
 fn is_uuid(token: &[u8]) -> bool {
     match token.len() {
         32 => token.iter().all(u8::is_ascii_hexdigit),
@@ -71,7 +71,7 @@ fn is_uuid(token: &[u8]) -> bool {
     }
 }
 
-/// A Unix time in seconds or milliseconds, with a fraction or without: as `looks_like_deadline` of the domain has it.
+/// A Unix time in seconds or milliseconds, with or without a fraction: like `looks_like_deadline` of the domain.
 fn is_deadline(token: &[u8]) -> bool {
     let mut parts = token.splitn(2, |byte| *byte == b'.');
     let whole = parts.next().unwrap_or_default();

@@ -1,33 +1,33 @@
-//! The clock on the wall of a place: how far it is from UTC, and since when. A list of changes, which the proxy takes from the
-//! system's time zones when it reads the configuration: a policy has no files.
+//! The local time of a place: its offset from UTC over time, as a list of changes. The proxy takes them from the
+//! system's time zones when it reads the configuration: a policy cannot read files.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Changes that one zone may have: two a year for two hundred years.
+/// The most changes of one zone: two a year for two hundred years.
 const MAX_CHANGES: usize = 400;
 
-/// No place is further from UTC than this.
+/// No place has a larger offset from UTC than this, s.
 const MAX_OFFSET_S: i32 = 26 * 3_600;
 
-/// A zone's distance from UTC over time. Invariant: the changes are in order.
+/// A zone's offset from UTC over time. Invariant: the changes are in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
-    /// Before the first change, in seconds to the east.
+    /// The offset before the first change, in seconds to the east.
     first_s: i32,
-    /// From which Unix time on, in seconds, and how far.
+    /// Each change: its Unix time, in seconds, and the new offset, in seconds.
     changes: Vec<(i64, i32)>,
 }
 
-/// Changes that make no zone.
+/// The list of changes is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadZone;
 
 impl Zone {
-    /// Always as far from UTC, in seconds to the east.
+    /// A zone with a constant offset, in seconds to the east.
     ///
     /// # Errors
-    /// If no place is as far.
+    /// If no place has such an offset.
     pub fn fixed(offset_s: i32) -> Result<Zone, BadZone> {
         Zone::new(offset_s, Vec::new())
     }
@@ -35,7 +35,7 @@ impl Zone {
     /// A zone with these changes.
     ///
     /// # Errors
-    /// If they are out of order or too many, or no place is as far from UTC.
+    /// If they are out of order or too many, or if no place has such an offset.
     pub fn new(first_s: i32, changes: Vec<(i64, i32)>) -> Result<Zone, BadZone> {
         let fits = |offset_s: i32| offset_s.unsigned_abs() <= MAX_OFFSET_S.unsigned_abs();
         let grows = changes.windows(2).all(|pair| pair[0].0 < pair[1].0);
@@ -46,10 +46,10 @@ impl Zone {
         }
     }
 
-    /// From the text of a setting: `3600 1774746000=7200 1792890000=3600`.
+    /// Parses the text of a setting: `3600 1774746000=7200 1792890000=3600`.
     ///
     /// # Errors
-    /// If it is no such text, or [`Zone::new`] refuses it.
+    /// If the text has another form, or [`Zone::new`] refuses it.
     pub fn read(text: &str) -> Result<Zone, BadZone> {
         let mut words = text.split(' ');
         let first_s = words.next().and_then(|word| word.parse().ok()).ok_or(BadZone)?;
@@ -73,7 +73,7 @@ impl Zone {
         text
     }
 
-    /// Local minutes since 1970 began, at a Unix time in milliseconds.
+    /// Local minutes since the start of 1970, at a Unix time in milliseconds.
     #[must_use]
     pub fn minute(&self, now_ms: u64) -> i64 {
         let now_s = i64::try_from(now_ms / 1_000).unwrap_or(i64::MAX);

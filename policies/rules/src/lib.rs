@@ -1,7 +1,7 @@
-//! The built-in policy `rules`: what a team wants of its locks, written as conditions in the configuration
-//! (`[[namespace.rule]]`) and not as a module. Rules are asked in their order; the first that refuses is the answer, and
-//! what the others want is merged. What a condition may say is `lockwarden-rules`' own; the proxy has read the same
-//! expressions with it before, so an error here is one that it has missed.
+//! The built-in policy `rules`: a team's conditions on its locks, written in the configuration (`[[namespace.rule]]`)
+//! and not as a module. Rules are asked in their order; the first that refuses decides, and the obligations of the
+//! others are merged. `lockwarden-rules` defines what a condition may contain; the proxy has already parsed the same
+//! expressions with it, so an error here is one that the proxy has missed.
 
 #![cfg_attr(target_family = "wasm", no_std)]
 
@@ -20,28 +20,29 @@ use lockwarden_rules::{
     MAX_STEPS, Tries, Zone,
 };
 
-/// The settings, checked. Invariant: all of them together keep to the bounds of `lockwarden-rules`.
+/// The settings, checked. Invariant: all of them together are within the limits of `lockwarden-rules`.
 #[derive(Debug)]
 struct Rules {
     rules: Vec<Rule>,
 }
 
-/// One rule. Invariant: it refuses something or wants something.
+/// One rule. Invariant: it refuses something or sets an obligation.
 #[derive(Debug)]
 struct Rule {
     name: String,
     on: Operations,
-    /// Where it does not hold, the rule says nothing.
+    /// If it does not hold, the rule does not apply.
     when: Option<Expression>,
-    /// Where it holds, the operation is refused.
+    /// If it holds, the operation is refused.
     deny: Option<Expression>,
-    /// How many an application has, and the time within which they come back: without one left the operation is refused.
+    /// The budget of an application, and the time within which it refills, ms: if it is used up the operation is
+    /// refused.
     rate: Option<(u32, u64)>,
-    /// A lock that is to be taken before one that its connection holds is refused.
+    /// A lock is refused if it must be taken before one that its connection already holds.
     order: Option<LockOrder>,
     code: Code,
     hint: String,
-    /// What it wants where it does not refuse.
+    /// Its obligations if it does not refuse.
     wants: Obligations,
     zone: Zone,
 }
@@ -54,7 +55,8 @@ const CODES: [(&str, Code); 5] = [
     ("other", Code::Other),
 ];
 
-/// Those that a rule may be on. Policies are not asked about reads, and what has no lock meaning is refused whatever they say.
+/// The operations that a rule may be on. Policies are not asked about reads, and an operation without a lock meaning is
+/// refused whatever they answer.
 const OPERATIONS: [(&str, Operations); 4] = [
     ("acquire", Operations::ACQUIRE),
     ("extend", Operations::EXTEND),
@@ -177,7 +179,7 @@ impl Policy for Rules {
 }
 
 impl Rule {
-    /// Reads one table; what is wrong stays in it.
+    /// Reads one table; its errors are kept in it.
     fn read(name: &str, table: &mut Settings, zones: &[(String, Zone)]) -> Option<Rule> {
         let when = condition(table, "when");
         let deny = condition(table, "deny");
@@ -207,7 +209,7 @@ impl Rule {
         if !refuses && wants == Obligations::default() {
             table.problem("it neither refuses nor wants anything");
         }
-        // Where it only wants something, an extension may not lead around it.
+        // A rule that only sets obligations also applies to extensions, so that these do not bypass it.
         let usual = if refuses {
             Operations::ACQUIRE
         } else {
@@ -220,7 +222,7 @@ impl Rule {
         [&self.when, &self.deny].into_iter().flatten().any(|test| what(test.asks()))
     }
 
-    /// The same of a lock that is to be taken before this one, which its connection holds.
+    /// The refusal of a lock that must be taken before this one, which its connection holds.
     #[cold]
     fn out_of_order(&self, held: &[u8]) -> Decision {
         if !self.hint.is_empty() {
@@ -233,7 +235,7 @@ impl Rule {
         )
     }
 
-    /// The proxy takes the first line for the rule's name, because the contract has no field for it.
+    /// The proxy takes the first line as the rule's name, because the contract has no field for it.
     #[cold]
     fn refusal(&self) -> Decision {
         Decision::deny(self.code, [&self.name, "\n", &self.hint].concat())
@@ -251,7 +253,7 @@ fn condition(table: &mut Settings, name: &'static str) -> Option<Expression> {
     }
 }
 
-/// `10/60000`: ten, which come back within a minute.
+/// `10/60000`: ten, which refill within a minute.
 fn rate(table: &mut Settings) -> Option<(u32, u64)> {
     let text = table.text("rate")?;
     let parts = text.split_once('/').and_then(|(most, per_ms)| Some((most.parse().ok()?, per_ms.parse().ok()?)));
@@ -261,7 +263,7 @@ fn rate(table: &mut Settings) -> Option<(u32, u64)> {
     parts
 }
 
-/// An operation as expressions call it and as a set, if rules are asked about it.
+/// An operation by its name in expressions and as a set, if rules are asked about it.
 fn known_as(operation: Operation) -> Option<(&'static str, Operations)> {
     // In the order of the list.
     OPERATIONS

@@ -1,5 +1,4 @@
-//! Short ways to build answers. A builder says only what a policy wants; everything else keeps its
-//! neutral value.
+//! Short ways to build answers. A builder sets only what a policy requires; everything else keeps its neutral value.
 
 use alloc::string::String;
 
@@ -13,7 +12,7 @@ impl Default for Fence {
 }
 
 impl Default for Obligations {
-    /// Asks for nothing.
+    /// No obligations.
     fn default() -> Self {
         Obligations {
             ttl_default_ms: None,
@@ -35,13 +34,13 @@ impl From<Obligations> for Decision {
 }
 
 impl Decision {
-    /// Yes, on no condition.
+    /// A permit without conditions.
     #[must_use]
     pub fn permit() -> Decision {
         Decision::Permit(Obligations::default())
     }
 
-    /// No, with a hint for the client: what to do instead, without owner tokens.
+    /// A refusal, with a hint for the client: what to do instead, without owner tokens.
     #[must_use]
     pub fn deny(code: Code, hint: impl Into<String>) -> Decision {
         Decision::Deny(Denial { code, detail: Some(hint.into()) })

@@ -1,5 +1,5 @@
-//! What `wit-bindgen` makes of `wit/policy.wit`. Generated, never edited; policies use the names
-//! that the crate's root re-exports.
+//! The output of `wit-bindgen` for `wit/policy.wit`. Generated, never edited; policies use the names that the crate's
+//! root re-exports.
 
 #![allow(
     missing_docs,

@@ -1,7 +1,8 @@
-//! Words of a policy for its author. `lockwarden policy test` and `run` show them where the policy was built with
-//! `lockwarden policy build --debug`, and so with the feature `debug`; otherwise nothing is said and nothing is imported.
+//! A policy's messages to its author. `lockwarden policy test` and `run` show them if the policy was built with
+//! `lockwarden policy build --debug`, and so with the feature `debug`; otherwise nothing is output and nothing is
+//! imported.
 
-/// Says something to the author of the policy.
+/// Sends a message to the author of the policy.
 pub fn say(text: &str) {
     #[cfg(all(target_family = "wasm", feature = "debug"))]
     // SAFETY: the host reads so many bytes from there before it returns.
@@ -12,7 +13,7 @@ pub fn say(text: &str) {
     let _ = text;
 }
 
-/// Says why a policy panics.
+/// Reports why a policy panics.
 #[cfg(all(target_family = "wasm", feature = "debug"))]
 pub(crate) fn say_panics() {
     extern crate std;

@@ -1,5 +1,5 @@
-//! The trait that a policy implements and the glue that makes it the exports of a guest. The glue
-//! keeps one configured policy an instance; nothing else lives between two calls.
+//! The trait that a policy implements, and the code that makes it the exports of a guest. That code keeps one
+//! configured policy per instance; nothing else lives between two calls.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -9,8 +9,8 @@ use core::cell::OnceCell;
 use crate::bindings::lockwarden::policy::types::Setting;
 use crate::{Code, Decision, Operations, Request, Settings};
 
-/// A policy: settings in, then one pure answer for each request. `decide` sees no clock, file or
-/// network, and must not depend on earlier requests.
+/// A policy: settings in, then one pure answer for each request. `decide` has no access to clock, files or network, and
+/// must not depend on earlier requests.
 pub trait Policy: Sized + 'static {
     /// Reads the settings of one namespace. End with [`Settings::finish`], which reports everything
     /// that is wrong, unknown names included.
@@ -19,13 +19,13 @@ pub trait Policy: Sized + 'static {
     /// A text for the operator: what is wrong with which setting.
     fn configure(settings: &mut Settings) -> Result<Self, String>;
 
-    /// The operations that this policy judges. It is not asked about others, which it permits; that
-    /// is faster than answering each time that it has nothing to say. Read once, after `configure`.
+    /// The operations that this policy judges. It is not asked about others, which it permits; this is faster than a
+    /// permit for each of them. Read once, after `configure`.
     fn judges(&self) -> Operations {
         Operations::all()
     }
 
-    /// Judges one operation, one of those that [`judges`](Policy::judges) named.
+    /// Judges one operation, one of those that [`judges`](Policy::judges) returned.
     fn decide(&self, request: &Request) -> Decision;
 }
 
@@ -34,7 +34,7 @@ pub trait Policy: Sized + 'static {
 pub struct Slot<P>(OnceCell<P>);
 
 impl<P> Slot<P> {
-    /// None is configured yet.
+    /// A slot without a configured policy.
     #[must_use]
     pub const fn new() -> Slot<P> {
         Slot(OnceCell::new())
@@ -56,7 +56,7 @@ unsafe impl<P> Sync for Slot<P> {}
 pub struct Guest;
 
 impl Guest {
-    /// Configures the policy of this instance; says what it judges.
+    /// Configures the policy of this instance; returns what it judges.
     ///
     /// # Errors
     /// The policy's own error, or that it was configured before.
@@ -71,7 +71,7 @@ impl Guest {
         }
     }
 
-    /// Asks the policy of this instance. One that was never configured refuses everything.
+    /// Asks the policy of this instance. An instance that was never configured refuses everything.
     pub fn decide<P: Policy>(slot: &Slot<P>, request: &Request) -> Decision {
         match slot.0.get() {
             Some(policy) => policy.decide(request),

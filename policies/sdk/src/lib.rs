@@ -1,6 +1,6 @@
-//! What a lockwarden policy is written with: the types of the contract (`wit/policy.wit`), a trait
-//! to implement, settings that report everything wrong at once, and a harness that tests a policy
-//! natively. It makes no decision of its own. Next: the trait [`Policy`], then `docs/policy-authors.md`.
+//! The library for writing a lockwarden policy: the types of the contract (`wit/policy.wit`), a trait to implement,
+//! settings that report all errors at once, and a harness that tests a policy natively. It makes no decision of its
+//! own. Next: the trait [`Policy`], then `docs/policy-authors.md`.
 //!
 //! ```
 //! use lockwarden_policy_sdk::{Code, Decision, Operation, Policy, Request, Settings, export_policy};
@@ -30,8 +30,7 @@
 //! # fn main() {}
 //! ```
 
-// The standard library of a guest is mostly the words of panics that nobody hears. Natively it stays,
-// for tests.
+// The standard library of a guest is mostly panic messages that are never seen. Natively it stays, for tests.
 #![cfg_attr(target_family = "wasm", no_std)]
 
 extern crate alloc;
@@ -64,15 +63,14 @@ pub mod macros {
     pub use alloc::vec::Vec;
 }
 
-/// Small, because its code is compiled with each policy, and quick for the few short buffers of a
-/// decision.
+/// Small, because its code is compiled with each policy, and fast for the few short buffers of a decision.
 #[cfg(target_family = "wasm")]
 #[global_allocator]
 // SAFETY: a guest has one thread.
 static ALLOCATOR: AssumeSingleThreaded<FreeListAllocator> =
     unsafe { AssumeSingleThreaded::new(FreeListAllocator::new()) };
 
-/// What a panic does in a guest without the standard library: the proxy reports a trap.
+/// The reaction to a panic in a guest without the standard library: the proxy reports a trap.
 #[cfg(all(target_family = "wasm", feature = "panic-handler"))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -80,9 +78,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 pub use settings::{Settings, show_ms};
 
-/// Who a client says it is, if the request is the one that is being decided: the only question a
-/// policy may ask the proxy. A policy that calls this imports `lockwarden:policy/clients`; natively,
-/// in tests, nobody is known.
+/// The client's identity, if the request is the one being decided: the only question that a policy may ask the proxy. A
+/// policy that calls this imports `lockwarden:policy/clients`; natively, in tests, it returns `None`.
 pub fn describe(request: &Request) -> Option<ClientIdentity> {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::clients::describe(request.client);
@@ -93,9 +90,9 @@ pub fn describe(request: &Request) -> Option<ClientIdentity> {
     }
 }
 
-/// The name in the certificate of the client, if the request is the one that is being decided and the client gave a
-/// certificate. It was verified. A policy that calls this needs a proxy that speaks `lockwarden:policy` 1.1; natively, in
-/// tests, there is none.
+/// The verified name in the client's certificate, if the request is the one being decided and the client gave a
+/// certificate. A policy that calls this needs a proxy that supports `lockwarden:policy` 1.1; natively, in tests, there
+/// is none.
 pub fn certificate(request: &Request) -> Option<String> {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::clients::certificate(request.client);
@@ -106,8 +103,8 @@ pub fn certificate(request: &Request) -> Option<String> {
     }
 }
 
-/// What the proxy calls the client's application, if the request is the one that is being decided. A policy that calls this
-/// needs a proxy that speaks `lockwarden:policy` 1.2; natively, in tests, there is none.
+/// The proxy's name for the client's application, if the request is the one being decided. A policy that calls this
+/// needs a proxy that supports `lockwarden:policy` 1.2; natively, in tests, there is none.
 pub fn application(request: &Request) -> Option<String> {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::clients::application(request.client);
@@ -118,8 +115,9 @@ pub fn application(request: &Request) -> Option<String> {
     }
 }
 
-/// How often clients asked for this lock in the last ten seconds, this time included, as far as this proxy has seen. A policy
-/// that calls this needs a proxy that speaks `lockwarden:policy` 1.2; natively, in tests, it is the first time.
+/// How often clients requested this lock in the last ten seconds, this time included, as far as this proxy has seen. A
+/// policy that calls this needs a proxy that supports `lockwarden:policy` 1.2; natively, in tests, it is the first
+/// time.
 pub fn tries(request: &Request, whose: Whose) -> u32 {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::history::tries(request.client, whose);
@@ -130,9 +128,9 @@ pub fn tries(request: &Request, whose: Whose) -> u32 {
     }
 }
 
-/// The keys of the other locks that the client's connection holds in the request's database, as far as this proxy has seen,
-/// ordered by their fencing tokens; of more than 32 those with the highest. A policy that calls this needs a proxy that speaks
-/// `lockwarden:policy` 1.2; natively, in tests, there are none.
+/// The keys of the other locks that the client's connection holds in the request's database, as far as this proxy has
+/// seen, ordered by their fencing tokens; if there are more than 32, those with the highest. A policy that calls this
+/// needs a proxy that supports `lockwarden:policy` 1.2; natively, in tests, there are none.
 pub fn holds(request: &Request) -> Vec<Vec<u8>> {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::history::holds(request.client);
@@ -143,8 +141,8 @@ pub fn holds(request: &Request) -> Vec<Vec<u8>> {
     }
 }
 
-/// How many locks all clients of the same application hold, as far as this proxy has seen. A policy that calls this needs a proxy
-/// that speaks `lockwarden:policy` 1.2; natively, in tests, there are none.
+/// How many locks all clients of the same application hold, as far as this proxy has seen. A policy that calls this
+/// needs a proxy that supports `lockwarden:policy` 1.2; natively, in tests, there are none.
 pub fn held(request: &Request) -> u32 {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::history::held(request.client);
@@ -155,8 +153,9 @@ pub fn held(request: &Request) -> u32 {
     }
 }
 
-/// Takes one from a budget of the client's application, if one is left: it has `most`, which come back evenly within
-/// `per_ms`. A policy that calls this needs a proxy that speaks `lockwarden:policy` 1.2; natively, in tests, there is always one.
+/// Takes one from a budget of the client's application, if one is left: the budget has `most`, which refill evenly
+/// within `per_ms`. A policy that calls this needs a proxy that supports `lockwarden:policy` 1.2; natively, in tests,
+/// there is always one.
 pub fn take(request: &Request, budget: &str, most: u32, per_ms: u64) -> bool {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::history::take(request.client, budget, most, per_ms);

@@ -1,10 +1,10 @@
-//! The name somebody may have meant. Used for suggestions only, never to decide anything.
+//! Finds the name that was probably meant. Used for suggestions only, never to decide anything.
 
 use alloc::vec::Vec;
 
-/// The candidate with the fewest changes from `word`, if it is near enough to be a slip.
+/// The candidate with the fewest changes from `word`, if it is near enough to be a typing error.
 pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    // A name is short; anything longer was not mistyped, and the distance costs its square.
+    // Names are short; anything longer was not mistyped, and the cost of the distance is quadratic.
     const MAX_SLIP: usize = 64;
     if word.len() > MAX_SLIP {
         return None;

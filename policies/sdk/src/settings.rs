@@ -1,7 +1,6 @@
-//! Reading a policy's settings. Reading a name declares it; [`Settings::finish`] then reports every
-//! value that was wrong and every name that nobody asked for, all at once. Texts are put together
-//! without `format!`: the machinery behind it would be a third of a small policy's code, which the
-//! proxy compiles before it serves anybody.
+//! Reads a policy's settings. Reading a name declares it; [`Settings::finish`] then reports every invalid value and
+//! every name that was never read, all at once. Texts are assembled without `format!`: its code would be a third of a
+//! small policy, and the proxy compiles that before it serves any client.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -11,15 +10,15 @@ use core::mem;
 use crate::Setting;
 use crate::nearest::nearest;
 
-/// The longest duration a setting may have: a hundred years. Beyond it a number of milliseconds
-/// would be a slip, and near 2^53 it would no longer be exact in Redis's scripts.
+/// The longest duration of a setting: a hundred years. A larger number of milliseconds would be a mistake, and near
+/// 2^53 it would no longer be exact in Redis's scripts.
 const MAX_MS: u64 = 36_525 * 24 * 60 * 60 * 1_000;
 
-/// How much of a bad value an error repeats.
+/// How many characters of an invalid value an error repeats.
 const SHOWN_CHARS: usize = 60;
 
-/// The settings of one namespace for one policy. Readers return the default where a name is not
-/// set or its value is wrong, and remember what was wrong for [`Settings::finish`].
+/// The settings of one namespace for one policy. Readers return the default if a name is not set or its value is
+/// invalid, and remember the errors for [`Settings::finish`].
 #[derive(Debug, Default)]
 pub struct Settings {
     given: Vec<Setting>,
@@ -28,13 +27,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings as they come from the proxy.
+    /// The settings in the form in which the proxy passes them.
     #[must_use]
     pub fn new(given: Vec<Setting>) -> Settings {
         Settings { given, ..Settings::default() }
     }
 
-    /// The text of a setting, if it is there.
+    /// The text of a setting, if it is set.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
         if !self.known.contains(&name) {
             self.known.push(name);
@@ -52,7 +51,7 @@ impl Settings {
         self.optional_duration_ms(name).unwrap_or(default)
     }
 
-    /// A duration in milliseconds, if the setting is there.
+    /// A duration in milliseconds, if the setting is set.
     pub fn optional_duration_ms(&mut self, name: &'static str) -> Option<u64> {
         let value = self.text(name)?;
         match parse_duration_ms(&value) {
@@ -64,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// A duration in milliseconds, or `None` where it is switched off by the word `off`.
+    /// A duration in milliseconds, or `None` if it is switched off by the word `off`.
     pub fn duration_ms_or_off(&mut self, name: &'static str, default: Option<u64>) -> Option<u64> {
         match self.text(name) {
             None => default,
@@ -127,8 +126,8 @@ impl Settings {
         }
     }
 
-    /// The tables below a name, in the order in which they first appear: `rule.team.deny` is the setting `deny` of the table
-    /// `team` below `rule`. What is wrong in one of them counts once [`Settings::end_table`] has taken it back.
+    /// The tables below a name, in the order in which they first appear: `rule.team.deny` is the setting `deny` of the
+    /// table `team` below `rule`. Errors in one of them count only after [`Settings::end_table`] has taken it back.
     pub fn tables(&mut self, name: &'static str) -> Vec<(String, Settings)> {
         let mut tables: Vec<(String, Settings)> = Vec::new();
         let mut others = Vec::with_capacity(self.given.len());
@@ -148,23 +147,22 @@ impl Settings {
         tables
     }
 
-    /// Ends the reading of a table of [`Settings::tables`], as [`Settings::finish`] does: everything wrong in it is wrong here,
-    /// behind these words.
+    /// Ends the reading of a table from [`Settings::tables`], like [`Settings::finish`]: all its errors are added here,
+    /// prefixed by `words`.
     pub fn end_table(&mut self, words: &str, mut table: Settings) {
-        // What it returns stands in its problems, too.
+        // Its errors are also in its list of problems.
         let _ = table.finish();
         for problem in table.problems {
             self.problem([words, ": ", &problem].concat());
         }
     }
 
-    /// Remembers something wrong that the policy found itself, for example two settings that do not
-    /// go together.
+    /// Adds an error that the policy itself found, for example two settings that exclude each other.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.problems.push(problem.into());
     }
 
-    /// Ends the reading: everything wrong, in one text.
+    /// Ends the reading; returns all errors in one text.
     ///
     /// # Errors
     /// All problems that were found, and all settings whose names were never read.
@@ -177,8 +175,8 @@ impl Settings {
         if self.problems.is_empty() { Ok(()) } else { Err(self.problems.join("; ")) }
     }
 
-    // Which word was chosen is found by code that does not know what it stands for, so that it is
-    // there once and not for each type of choice.
+    // The chosen word is looked up by code that does not know its meaning, so that this code exists once and not for
+    // each type of choice.
 
     fn place(&mut self, name: &'static str, words: &mut dyn Iterator<Item = &str>) -> Option<usize> {
         let value = self.text(name)?;
@@ -225,7 +223,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
     text
 }
 
-/// A value as an error shows it: cut, and without control characters.
+/// A value as shown in an error: cut, and without control characters.
 fn quoted(value: &str) -> String {
     let mut shown = String::from("\"");
     for (place, c) in value.chars().enumerate() {
@@ -243,7 +241,7 @@ fn parse_duration_ms(value: &str) -> Result<u64, &'static str> {
     const FORM: &str = "write a whole number and a unit (ms, s, m, h, d), such as \"30s\"";
     let value = value.trim_ascii();
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    // The checked form: the other one brings the text of its panic into every guest.
+    // The checked form: the other one adds its panic message to every guest.
     let (number, unit) = value.split_at_checked(digits).ok_or(FORM)?;
     let unit_ms: u64 = match unit {
         "ms" => 1,
@@ -256,12 +254,12 @@ fn parse_duration_ms(value: &str) -> Result<u64, &'static str> {
     if number.is_empty() {
         return Err(FORM);
     }
-    // All digits, so the only way to fail is to be too large.
+    // All are digits, so the only possible error is a number that is too large.
     let ms = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms));
     ms.filter(|ms| *ms <= MAX_MS).ok_or("longer than a hundred years")
 }
 
-/// A duration as an operator would write it: `90000` is `90s`, `3600000` is `1h`.
+/// A duration in an operator's spelling: `90000` is `90s`, `3600000` is `1h`.
 #[must_use]
 pub fn show_ms(ms: u64) -> String {
     for (unit_ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
@@ -274,7 +272,7 @@ pub fn show_ms(ms: u64) -> String {
 
 fn in_units(number: u64, unit: &str) -> String {
     let mut text = String::new();
-    // The digits that u64::MAX has.
+    // The number of digits of u64::MAX.
     let mut power = 10_u64.pow(19);
     while power > 0 {
         let digit = (number / power % 10) as u8;

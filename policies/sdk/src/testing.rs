@@ -1,13 +1,13 @@
-//! The native test harness: requests with sensible defaults, settings from a table, and what an
-//! answer says. It panics with a readable message where an answer is not what a test expects.
+//! The native test harness: requests with sensible defaults, settings from a table, and the parts of an answer. It
+//! panics with a readable message if an answer is not what a test expects.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
 use crate::{Decision, Denial, Obligations, Operation, Operations, Policy, Proofs, Request, Setting, Settings, Traits};
 
-/// A request of this operation: `lock:test` in database 0, no proofs, no circumstances, no TTL and
-/// no owner token. Change what matters with struct update syntax.
+/// A request for this operation: `lock:test` in database 0, no proofs, no circumstances, no TTL and no owner token.
+/// Change individual fields with struct update syntax.
 ///
 /// ```
 /// use lockwarden_policy_sdk::{Operation, Request, testing::request};
@@ -34,7 +34,7 @@ pub fn request(operation: Operation) -> Request {
     }
 }
 
-/// Settings as the proxy would hand them over.
+/// Settings in the form in which the proxy passes them.
 #[must_use]
 pub fn settings(given: &[(&str, &str)]) -> Settings {
     Settings::new(
@@ -45,7 +45,7 @@ pub fn settings(given: &[(&str, &str)]) -> Settings {
 /// Configures a policy with these settings.
 ///
 /// # Errors
-/// What the policy says about them.
+/// The policy's error text.
 pub fn configure<P: Policy>(given: &[(&str, &str)]) -> Result<P, String> {
     P::configure(&mut settings(given))
 }
@@ -53,7 +53,7 @@ pub fn configure<P: Policy>(given: &[(&str, &str)]) -> Result<P, String> {
 /// The obligations of a permit.
 ///
 /// # Panics
-/// If the decision is a no.
+/// If the decision is a refusal.
 #[track_caller]
 pub fn obligations(decision: &Decision) -> &Obligations {
     match decision {
@@ -62,7 +62,7 @@ pub fn obligations(decision: &Decision) -> &Obligations {
     }
 }
 
-/// The denial of a no.
+/// The denial of a refusal.
 ///
 /// # Panics
 /// If the decision is a permit.
@@ -74,12 +74,11 @@ pub fn denial(decision: &Decision) -> &Denial {
     }
 }
 
-/// Checks that a policy which tells operations apart in `decide` has nothing to say about those that
-/// it does not judge: the proxy permits them without asking, so a rule for one of them would never be
-/// heard.
+/// Checks that a policy which distinguishes operations in `decide` does nothing for those that it does not judge: the
+/// proxy permits them without asking, so a rule for one of them would never be applied.
 ///
 /// # Panics
-/// If it answers an ordinary request of such an operation by anything but a plain permit.
+/// If it answers an ordinary request for such an operation with anything but a plain permit.
 #[track_caller]
 pub fn assert_silent_beyond_judged<P: Policy>(policy: &P) {
     let judged = policy.judges();

@@ -1,6 +1,6 @@
-//! The built-in policy `ttl-ceiling`: every lease ends by itself, and not too late. It says the
-//! default and the longest TTL and how long the proxy may renew a TTL that it chose; the proxy's
-//! script sets and clips. Next: the settings in `TtlCeiling`.
+//! The built-in policy `ttl-ceiling`: every lease ends by itself, and not too late. It sets the default and the longest
+//! TTL, and how long the proxy may renew a TTL that it chose; the proxy's script applies them. Next: the settings in
+//! `TtlCeiling`.
 
 #![cfg_attr(target_family = "wasm", no_std)]
 
@@ -15,12 +15,12 @@ use lockwarden_policy_sdk::{
 /// The settings, checked. Invariant: zero < `default_ms` <= `ceiling_ms`.
 #[derive(Debug, PartialEq, Eq)]
 struct TtlCeiling {
-    /// For an acquire that names no TTL.
+    /// The TTL of an acquire that requests none.
     default_ms: u64,
-    /// How long a dead holder may block the others.
+    /// How long a dead holder may block the others, ms.
     ceiling_ms: u64,
     on_excess: OnExcess,
-    /// Up to which age a TTL that the proxy invented or cut is renewed while the holder lives.
+    /// The age up to which a TTL that the proxy set or shortened is renewed while the holder lives.
     keep_alive_ms: Option<u64>,
     /// The age beyond which a holder's own extensions are refused.
     max_hold_ms: Option<u64>,
@@ -40,7 +40,7 @@ const KEEP_ALIVE_MS: u64 = 86_400_000;
 impl Policy for TtlCeiling {
     fn configure(settings: &mut Settings) -> Result<Self, String> {
         let ceiling_ms = settings.duration_ms("ceiling", CEILING_MS);
-        // Who sets only a low ceiling means it for the default, too.
+        // An operator who sets only a low ceiling wants it for the default too.
         let default_ms = settings.duration_ms("default", DEFAULT_MS.min(ceiling_ms));
         if ceiling_ms == 0 || default_ms == 0 || default_ms > ceiling_ms {
             settings.problem(
@@ -108,8 +108,8 @@ impl TtlCeiling {
     }
 }
 
-/// PERSIST, the only extension that names neither a TTL nor a value. One with a value changes the
-/// value and gets the default TTL.
+/// PERSIST, the only extension with neither a TTL nor a value. An extension with a value changes the value and gets the
+/// default TTL.
 fn ends_never(request: &Request) -> bool {
     request.ttl_ms.is_none() && request.owner_token.is_none()
 }

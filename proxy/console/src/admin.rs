@@ -1,7 +1,6 @@
-//! The HTTP side for operators: metrics, health, the lock board, and what may be ordered while the
-//! proxy runs. It has a thread and a small runtime of its own, so nothing that is asked here can
-//! delay a command, and it knows the proxy only as [`Control`]. `admin/routes.rs` says what is
-//! answered and to whom, `admin/connection_limits.rs` what a peer may take up.
+//! The HTTP side for operators: metrics, health, the lock board, and orders to the running proxy. It has its own thread and a
+//! small runtime, so no request here can delay a command, and it knows the proxy only as [`Control`]. `admin/routes.rs` lists
+//! the routes and who may use them, `admin/connection_limits.rs` limits what a peer may use.
 
 mod api_routes;
 mod board;
@@ -55,7 +54,7 @@ fn run(runtime: Runtime, listener: Limited, router: axum::Router, stopped: onesh
         let (closing, closed) = oneshot::channel();
         let service = router.into_make_service_with_connect_info::<Peer>();
         let server = axum::serve(listener, service).with_graceful_shutdown(async move {
-            // A dropped handle means the same as a stopped one.
+            // Dropping the handle also stops the server.
             let _ = stopped.await;
             let _ = closing.send(());
         });
@@ -72,11 +71,11 @@ fn run(runtime: Runtime, listener: Limited, router: axum::Router, stopped: onesh
             () = too_long => {}
         }
     });
-    // A reload that still runs does not hold up the end of the process.
+    // A reload that still runs does not delay the end of the process.
     runtime.shutdown_background();
 }
 
-/// A served address.
+/// A running admin server.
 #[derive(Debug)]
 pub struct AdminHandle {
     address: SocketAddr,
@@ -85,7 +84,7 @@ pub struct AdminHandle {
 }
 
 impl AdminHandle {
-    /// Where it listens, with the real port where 0 was asked for.
+    /// The address that it listens on, with the real port where 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,5 +1,5 @@
-//! What people see of the proxy and tell it: what is known of locks in the order in which it is asked for (`view`), and the
-//! admin listener with its API, board and metrics (`admin`).
+//! The interface of the proxy for people: the view of locks for each kind of query (`view`), and the admin listener with its
+//! API, board and metrics (`admin`).
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 #![allow(

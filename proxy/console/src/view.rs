@@ -1,7 +1,6 @@
-//! The view of locks for people: what the board and the command line show. It follows the event log on
-//! the event log's own thread and folds what happened into a bounded memory (`store`); the functions of
-//! `queries` put that together with the mirror when somebody asks. Nothing here decides anything,
-//! and no session ever waits for it.
+//! The view of locks for people: it feeds the board and the command line. It follows the event log on the event log's own
+//! thread and folds the events into bounded memory (`store`); for each request the functions of `queries` join that with the
+//! mirror. The view decides nothing, and no session ever waits for it.
 
 mod advice;
 mod aftermath;

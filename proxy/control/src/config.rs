@@ -1,7 +1,7 @@
-//! Configuration: text from a file, the environment and the command line becomes checked types
-//! here, once, and everything that is wrong is reported at once with its place. It opens no socket
-//! and loads no policy; whether a policy likes its settings is found out by the policy host. Go on
-//! with [`load`]; `docs/configuration.md` is the same for operators.
+//! Configuration: here the text of a file, the environment and the command line becomes checked types, once. All errors
+//! are reported at once, each with its place. This code opens no socket and loads no policy; whether a policy accepts
+//! its settings is checked by the policy host. Start reading with [`load`]; `docs/configuration.md` describes the same
+//! for operators.
 
 use std::path::Path;
 
@@ -96,18 +96,18 @@ pub use value::milliseconds;
 use draft::Draft;
 use finding::Findings;
 
-/// What came out of loading.
+/// The result of loading.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration; `None` if a finding is an error.
     pub config: Option<Config>,
-    /// Everything that is wrong or doubtful: the file's in its own order, then the environment's,
-    /// then the flags'. Print them with [`Report`].
+    /// Everything that is wrong or doubtful: first findings of the file in its own order, then of the environment, then
+    /// of the flags. Print them with [`Report`].
     pub findings: Vec<Finding>,
 }
 
 impl Loaded {
-    /// The configuration, without the warnings; or everything that is wrong with it.
+    /// The configuration, without the warnings; or all findings if one is an error.
     pub fn usable(self) -> Result<Config, Unusable> {
         self.config.ok_or(Unusable(self.findings))
     }
@@ -124,7 +124,7 @@ pub fn load(path: Option<&Path>, overrides: &Overrides, env: impl Iterator<Item 
     layered(path, read, overrides, env)
 }
 
-/// The same with this text in place of what is in the file.
+/// The same, with this text instead of the file's content.
 pub fn load_text(
     (path, text): (&Path, &str),
     overrides: &Overrides,

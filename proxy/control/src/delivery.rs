@@ -1,5 +1,5 @@
-//! How modules come to a proxy that are not simply files beside its configuration: from a web server or a registry, into a cache,
-//! and past a check of who signed them. It runs where a configuration is loaded, and no client waits for it.
+//! How a proxy gets modules that are not files beside its configuration: from a web server or a registry, into a cache,
+//! and through a check of their signature. It runs where a configuration is loaded, and no client waits for it.
 
 mod cache;
 mod files;
@@ -20,7 +20,7 @@ use http::{Http, HttpError};
 use registry::RegistryError;
 use signature::SignatureError;
 
-/// Why a module did not come.
+/// Why a module could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     #[error("{place}: {source}")]
@@ -33,7 +33,8 @@ pub enum DeliveryError {
     Signature { place: String, source: SignatureError },
 }
 
-/// The module of a policy, if need be from elsewhere. What its pin says is left to the loader, which compares it in any case.
+/// The module of a policy, fetched if it is not a local file. Its pin is left to the loader, which compares it in any
+/// case.
 ///
 /// # Errors
 /// It is not there, or is not signed as its `[[policy]]` says.
@@ -50,7 +51,7 @@ pub(crate) fn deliver(module: &PolicyModule, settings: &DeliveryConfig) -> Resul
         let checked = signature::check(module, &it.bytes, it.signature.as_deref());
         checked.map_err(|source| DeliveryError::Signature { place: place.clone(), source })
     };
-    // One that is not signed as is asked for now may be so where it comes from: its key was replaced.
+    // A cached module with the wrong signature may have the right one at its source: its key was replaced.
     let delivered = match kept.filter(|kept| is_signed(kept).is_ok()) {
         Some(kept) => kept,
         None => {
@@ -68,7 +69,7 @@ pub(crate) fn deliver(module: &PolicyModule, settings: &DeliveryConfig) -> Resul
     Ok(ModuleSource::Fetched { from: place, bytes: delivered.bytes })
 }
 
-/// A module, wherever it is, of which nothing else is known.
+/// A module at any place, with no further checks.
 ///
 /// # Errors
 /// It is not there.
@@ -102,7 +103,7 @@ fn get(
     }
 }
 
-/// The URL of the signature of a file: what its path is called with `.minisig` behind it.
+/// The URL of a file's signature: its path with `.minisig` appended.
 fn signature_of(url: &str) -> String {
     match url.split_once('?') {
         Some((path, query)) => format!("{path}.minisig?{query}"),

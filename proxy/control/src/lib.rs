@@ -1,5 +1,5 @@
-//! What the proxy is told and what it tells: its configuration and the rules made of it, metrics, events, audit and log; and
-//! below them sockets and other small things. Nothing in here knows of a session or of the backend.
+//! The proxy's input and output apart from commands: its configuration and the rules made from it, metrics, events,
+//! audit and log; and below them sockets and other small parts. Nothing in here knows of a session or of the backend.
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 #![allow(

@@ -1,4 +1,4 @@
-//! Bytes and sockets, without a word about locks: buffers, listeners, the PROXY header, wake-ups.
+//! Bytes and sockets; nothing here knows about locks: buffers, listeners, the PROXY header, wake-ups.
 
 pub mod arrival;
 pub mod buffer_pool;

@@ -1,4 +1,4 @@
-//! Random bytes from the system, fetched some at a time: every lease has a random name.
+//! Random bytes from the system, fetched in blocks: every lease has a random name.
 
 use std::cell::RefCell;
 
@@ -20,7 +20,7 @@ pub fn sixteen() -> [u8; 16] {
         }
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&stock[*used..*used + 16]);
-        // What has been given out once is nowhere else any more.
+        // Bytes that were handed out are erased here.
         stock[*used..*used + 16].fill(0);
         *used += 16;
         bytes

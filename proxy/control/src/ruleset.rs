@@ -1,6 +1,5 @@
-//! What is in force: namespaces with their rules, the policies that judge them, and who may administer
-//! the server. A configuration in force is never changed, only replaced as a whole; `app::control`
-//! does that. Reads no file.
+//! The configuration in force: namespaces with their rules, the policies that judge them, and who may administer the
+//! server. It is never changed, only replaced as a whole; `app::control` does that. Reads no file.
 
 pub mod activate;
 pub mod certificate_logins;
@@ -43,34 +42,34 @@ use guards::Guards;
 use next::Next;
 use rollout::{Application, Rollout};
 
-/// Views of the configuration that are shared between sessions; one more is a session's own. Their number is that of
-/// the sets of namespaces that some client is enforced in, and those are few.
+/// Views of the configuration that are shared between sessions; beyond this, a session gets its own. There is one for
+/// each set of namespaces in which some client is enforced, and those are few.
 const MAX_COHORTS: usize = 256;
 
 /// The configuration in force. Never changed, only replaced as a whole.
 pub struct Active {
     pub namespaces: Arc<Namespaces>,
     pub details: Vec<NamespaceDetails>,
-    /// Any of them has a quarantine.
+    /// Whether any namespace has a quarantine.
     pub quarantines: bool,
     pub generation: Arc<Generation>,
     pub companion_prefix: Bytes,
-    /// How old a client's connection may become.
+    /// The longest age of a client's connection.
     pub max_connection_age: Option<Duration>,
-    /// What all this means for locks, to be compared with other proxies.
+    /// What the configuration means for locks, to be compared with other proxies.
     pub meaning: Arc<Meaning>,
     pub administration: Arc<Administration>,
-    /// Which data may be written by holders of locks only.
+    /// Which data only holders of locks may write.
     pub guards: Arc<Guards>,
-    /// What applications are called.
+    /// The names of applications.
     pub applications: Arc<ApplicationMap>,
-    /// Who may come without a password.
+    /// Clients that need no password.
     pub certificate_logins: Arc<CertificateLogins>,
-    /// Who touches locks in place of which user.
+    /// The users that touch locks in place of others.
     pub twins: Arc<Twins>,
-    /// What is done with scripts that compute names of keys.
+    /// How scripts that compute key names are treated.
     pub computed_names: ComputedNames,
-    /// Where it depends on the client which mode a namespace has: the same as such clients see it.
+    /// If a namespace's mode depends on the client: the configuration as such clients see it.
     pub rollouts: Option<Arc<Rollouts>>,
 }
 
@@ -80,50 +79,50 @@ pub(crate) type Twins = HashMap<Bytes, Arc<Twin>>;
 /// The user that touches locks in the place of another one.
 pub struct Twin {
     pub user: Bytes,
-    /// `None` where its file has none.
+    /// `None` if its file contains none.
     pub password: Option<Secret>,
-    /// The server does not let it in, and the log says so already.
+    /// The server refuses its login, and the log has already said so.
     pub is_shut_out: AtomicBool,
 }
 
-/// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
-/// the last session that uses it.
+/// The configuration as seen by clients that are enforced in some namespaces. Shared, and dropped with the last session
+/// that uses it.
 #[derive(Default)]
 pub struct Rollouts(Mutex<HashMap<Cohort, Weak<Active>>>);
 
-/// What is otherwise for some clients: places of namespaces.
+/// What differs for some clients: places of namespaces.
 #[derive(PartialEq, Eq, Hash)]
 struct Cohort {
-    /// Where they are enforced.
+    /// The namespaces in which they are enforced.
     enforced: Box<[usize]>,
-    /// Where the chain answers them that is asked beside the one in force.
+    /// The namespaces in which the `next` chain answers them.
     next: Box<[usize]>,
 }
 
-/// For so long the authority may be silent without a word to anybody: leases end later by that on a server that takes the
-/// place of another. Sentinel tells a server after ten seconds that another is the primary.
+/// The authority may be silent for this long without any notice, so leases may end this much later on a server that
+/// takes another one's place. Sentinel tells a server after ten seconds that another one is the primary.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
 /// Who may administer the server, and which functions are trusted with locks.
 pub struct Administration {
     pub server_commands: ServerCommands,
     pub identities: Listed,
-    /// What is done with scripts that compute names of keys, where something is enforced.
+    /// How scripts that compute key names are treated, where anything is enforced.
     pub computed_names: config::ComputedNames,
     /// In lower case: to Redis the case of a function's name does not matter.
     pub trusted_functions: HashSet<Vec<u8>>,
-    /// What becomes of commands that the table does not have, by their names in lower case.
+    /// How commands that are not in the table are treated, by their names in lower case.
     pub unknown_commands: HashMap<Vec<u8>, OperatorSays>,
 }
 
 impl Administration {
-    /// What the operator says of a command that the table does not have.
+    /// How the operator wants a command treated that is not in the table.
     pub fn says_of(&self, command: &[u8]) -> Option<OperatorSays> {
         let said = self.unknown_commands.get(&command.to_ascii_lowercase());
         said.copied()
     }
 
-    /// Whether the operator answers for this function.
+    /// Whether the operator has declared this function trusted.
     pub fn trusts(&self, function: &[u8]) -> bool {
         !self.trusted_functions.is_empty() && self.trusted_functions.contains(&function.to_ascii_lowercase())
     }
@@ -133,19 +132,19 @@ impl Administration {
 #[derive(Clone)]
 pub struct NamespaceDetails {
     pub name: Arc<str>,
-    /// It is there because no file names one.
+    /// It is the built-in one, because no file names a namespace.
     pub is_implied: bool,
-    /// For whoever looks: the namespace's own, or those of a client in `partly`.
+    /// The namespace's own rules; in a client's view of the configuration, those for that client.
     pub rules: Rules,
-    /// Where it is enforced for some only.
+    /// Set if it is enforced for some clients only.
     pub rollout: Option<Arc<Rollout>>,
-    /// What its policies say to an acquire that names no TTL.
+    /// The obligations of its policies for an acquire without a TTL.
     without_ttl: Obligations,
     /// The longest TTL that any of its chains allows, ms.
     longest_ms: Option<u64>,
-    /// The chain that is asked beside its own.
+    /// The `next` chain, which is asked beside its own.
     pub next: Option<Next>,
-    /// For how long no free lock is granted after another server has become the primary.
+    /// How long no free lock is granted after a change of the primary.
     pub quarantine: Option<Duration>,
     /// Scripts that may touch its locks without declaring them.
     pub(crate) trusted_scripts: Arc<HashSet<ScriptSha>>,
@@ -153,48 +152,48 @@ pub struct NamespaceDetails {
 }
 
 impl NamespaceDetails {
-    /// What the policies that answer say to an acquire that names no TTL.
+    /// The obligations of the answering policies for an acquire without a TTL.
     pub fn without_ttl(&self) -> &Obligations {
         let next = self.next.as_ref().filter(|next| next.answers);
         next.map_or(&self.without_ttl, |next| &next.without_ttl)
     }
 
-    /// The longest TTL that they allow, ms.
+    /// The longest TTL that these policies allow, ms.
     pub fn ceiling_ms(&self) -> Option<u64> {
         self.without_ttl().ttl_cap_ms
     }
 
-    /// What its quarantine means for what may be promised; `None` where it has none.
+    /// The effect of its quarantine on promised leases; `None` if it has no quarantine.
     pub fn terms<'a>(&self, active: &'a Active) -> Option<Terms<'a>> {
         let quarantine = self.quarantine?;
         let longest = self.longest_ms.map(|ceiling| Duration::from_millis(ceiling.saturating_add(self.rules.grace_ms)));
         Some(Terms {
             quarantine,
             longest,
-            // A quarantine that its operator wants shorter than leases are bounds none of them.
+            // A quarantine that the operator set shorter than leases does not limit them.
             reach: longest.map(|longest| quarantine.max(longest + SILENCE)),
             rules: active.meaning.hash(),
         })
     }
 
-    /// Where its `durability` is strict: how many replicas the server must have.
+    /// If its `durability` is strict: the number of replicas that the server must have.
     pub fn strict(&self) -> Option<u16> {
         let durability = self.rules.durability;
         let strict = durability.filter(|durability| durability.is_strict);
         strict.map(|durability| durability.replicas)
     }
 
-    /// Whether anything is refused here, to some client at least.
+    /// Whether refusals are carried out here, for some client at least.
     pub fn is_enforced(&self) -> bool {
         self.rules.mode == Mode::Enforce || self.rollout.is_some()
     }
 
-    /// An entry for the event log: this happened to a lock just now, by nobody's command.
+    /// An entry for the event log: this happened to a lock just now, without a client's command.
     pub fn event(&self, happened: EventKind, key: DbKey) -> LockEvent {
         self.event_at(Moment::now(), happened, key)
     }
 
-    /// The same, at a moment that is known.
+    /// The same, at a given moment.
     pub fn event_at(&self, now: Moment, happened: EventKind, key: DbKey) -> LockEvent {
         LockEvent::new(now, happened, (self.name.clone(), self.rules.mode), key)
     }
@@ -207,7 +206,7 @@ impl fmt::Debug for Active {
 }
 
 impl Active {
-    /// The namespace with this place in the configuration.
+    /// The namespace at this place in the configuration.
     pub fn namespace(&self, id: NamespaceId) -> &NamespaceDetails {
         &self.details[usize::from(id.0)]
     }
@@ -216,8 +215,8 @@ impl Active {
         self.namespace(id).rules
     }
 
-    /// The namespace that a lock belongs to now. What is kept over a reload keeps the key, or a name: another
-    /// configuration may have another namespace in the same place.
+    /// The namespace to which a lock belongs now. Data that outlives a reload refers to the key or to a name: another
+    /// configuration may have another namespace at the same place.
     pub fn of_lock(&self, key: &[u8]) -> Option<&NamespaceDetails> {
         Some(self.namespace(self.namespaces.find(key)?))
     }
@@ -238,13 +237,13 @@ impl Active {
         OwnKeys { prefix: &self.companion_prefix, namespaces: &self.namespaces }
     }
 
-    /// Whether every namespace is only watched.
+    /// Whether every namespace is in monitor mode for all clients.
     pub fn enforces_nothing(&self) -> bool {
         let monitors = |details: &NamespaceDetails| details.rules.mode == Mode::Monitor;
         self.details.iter().all(monitors)
     }
 
-    /// Whether any namespace enforces, for some client.
+    /// Whether any namespace enforces, for some client at least.
     pub fn enforces_any(&self) -> bool {
         self.details.iter().any(NamespaceDetails::is_enforced)
     }
@@ -290,8 +289,7 @@ impl Active {
             .collect()
     }
 
-    /// The configuration as this application sees it. A view may be given in place of the configuration
-    /// that it was made from.
+    /// The configuration as this application sees it. May also be called on a view of the configuration.
     pub fn seen_by(self: &Arc<Active>, application: &Application<'_>) -> Arc<Active> {
         let Some(rollouts) = &self.rollouts else {
             return self.clone();
@@ -321,7 +319,7 @@ impl Active {
         )
     }
 
-    /// Goes on with comparisons of chains that are what they were before.
+    /// Keeps the comparisons of chains that are the same as before.
     pub fn go_on(&mut self, before: &Active) {
         for details in &mut self.details {
             let was = before.named(&details.name).and_then(|details| details.next.as_ref());
@@ -343,7 +341,7 @@ impl Active {
 }
 
 impl Rollouts {
-    /// Only where something is otherwise for some: elsewhere no session has to ask.
+    /// `None` if nothing differs between clients: then no session has to ask.
     pub fn of(details: &[NamespaceDetails]) -> Option<Arc<Rollouts>> {
         let answers = |next: &Next| next.stage.percent > 0;
         let any = |details: &NamespaceDetails| details.rollout.is_some() || details.next.as_ref().is_some_and(answers);

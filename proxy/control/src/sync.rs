@@ -1,5 +1,5 @@
-//! What threads share and wait on, for the files whose steps are tried in every order: `tests/wakeups` compiles them
-//! with types of its own in place of these.
+//! Types for sharing and waiting between threads, for the files whose steps are tried in every order: `tests/wakeups`
+//! compiles those files with its own types in place of these.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,5 +1,5 @@
-//! What the proxy says about itself: the vocabulary, the event log, metrics, log, audit trail and spans. It is told and
-//! never asks.
+//! What the proxy reports about itself: the vocabulary, the event log, metrics, log, audit trail and spans. Other code
+//! calls it; it calls none.
 
 pub mod applications;
 pub mod audit;

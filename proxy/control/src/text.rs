@@ -1,4 +1,4 @@
-//! How bytes and numbers are written for people and read again.
+//! Formats bytes and numbers for people, and parses them.
 
 pub mod durations;
 pub mod escape;

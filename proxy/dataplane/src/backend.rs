@@ -35,7 +35,7 @@ use profile::Profile;
 use server_info::Server;
 use strict::StrictTerms;
 
-/// The server: where it is, and what is known of it.
+/// The server: its address, and what is known of it.
 pub struct Backend {
     pub address: Address,
     pub server: Server,
@@ -44,7 +44,7 @@ pub struct Backend {
     /// What is known of it that `durability = "strict:…"` needs.
     pub strict: StrictTerms,
     pub(crate) metrics: Arc<Metrics>,
-    /// With which clients have logged in.
+    /// The passwords that clients have logged in with.
     pub(crate) passwords: Passwords,
     /// It has answered, and its connection has not ended since.
     pub(crate) is_up: AtomicBool,
@@ -77,8 +77,8 @@ impl Backend {
         opened.map(|conversation| Link::new(conversation.into_connected(), era, open))
     }
 
-    /// The same for a question of the proxy's own. Where a newer password of the same user may do, it is tried first: a token
-    /// that has ended is a failed login on the server, and many of them lock a user out.
+    /// The same for a question of the proxy's own. If a newer password of the same user may be used, it is tried
+    /// first: a token that has expired is a failed login on the server, and many failed logins lock a user out.
     pub async fn converse_as(&self, profile: &Profile) -> Result<Conversation, BackendError> {
         let era = self.server.era();
         let newer = profile.login.as_ref();

@@ -1,5 +1,6 @@
-//! The way of a command: from a client's socket to Redis and back, and what is known of leases, clients and servers on the way. It
-//! begins in `session::intercept`. Nothing in here can reach what people see (`lockwarden-console`).
+//! The way of a command: from a client's socket to Redis and back, and what is known of leases, clients and servers
+//! on the way. It begins in `session::intercept`. Nothing in this crate can use `lockwarden-console`, which produces
+//! what people see.
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 #![allow(

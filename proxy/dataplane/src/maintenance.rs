@@ -1,6 +1,6 @@
-//! The proxy's own connection to the backend: it finds out what the server is, and says whether it is there. It only
-//! reads, so that it is answered while the server takes no writes. What is to be written goes over other connections: see
-//! `chores` and `renewals`.
+//! The proxy's own connection to the backend: it finds out what the server is, and reports whether it is there. It
+//! only reads, so that it is answered while the server takes no writes. Writes use other connections: see `chores`
+//! and `renewals`.
 
 pub mod ask_rights;
 pub mod break_lease;
@@ -37,24 +37,25 @@ use crate::state::ProxyState;
 use era::Eras;
 use holders_connected::Holders;
 
-/// Between two looks at a server that is there.
+/// Between two checks of a server that is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Between two tries to reach one that is not: doubled up to a second.
+/// Between two tries to reach a server that is not there: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// How long newcomers wait for a connection that is made again. A server that is there needs some milliseconds.
+/// How long new clients wait for a connection that is being made again. A server that is there needs some
+/// milliseconds.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// Heartbeats between two looks at the server's memory settings.
+/// Heartbeats between two checks of the server's memory settings.
 const BEATS_A_LOOK: u32 = 60;
-/// Why clients are not served where locks are enforced.
+/// Why clients are not served if locks are enforced.
 const NO_SCRIPTS: &str = "the server has no EVAL or no EVALSHA, without which no lock can be governed: allow both, or set \
                           the namespaces to monitor mode, where lock commands are then forwarded unjudged";
 
-/// The same where it has both and runs none.
+/// The same for a server that has both but runs no script.
 const REFUSES_SCRIPTS: &str = "the server runs no scripts, without which no lock can be governed: start it again, or fail over to \
                                a replica; or set the namespaces to monitor mode; it says";
 
-/// What the rule against opening an unprotected server to a network says to a report.
+/// The verdict on a report of the rule against opening an unprotected server to a network.
 pub type Judgement = Arc<dyn Fn(&server_info::Report) -> Option<String> + Send + Sync>;
 
 /// Runs until the process ends.
@@ -94,14 +95,15 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 let had_served = *shared.backend.server.standing() == Standing::Serving;
                 if had_served && let BackendError::Broken(_) = error {
                     stand(&shared, Standing::Reconnecting(error.to_string()), "");
-                    // A server that closes each new connection gets no more tries than one that is not there.
+                    // A server that closes each new connection gets no more tries than a server that is not there.
                     if begun.elapsed() >= HEARTBEAT {
                         continue;
                     }
                 } else {
                     serve_nobody(&shared, error.to_string());
                 }
-                // Nothing that its clients write would tell them. It is not served any more by now, so they follow to no other connection.
+                // The replies to their writes would not show its clients that it is a replica. The server is not
+                // served any more by now, so they move to no other connection.
                 if had_served && let BackendError::WritableReplica = error {
                     primary::leave(&shared);
                 }
@@ -114,14 +116,14 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
         let followed = primary::last(&shared);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            // That may be whom it waits for.
+            // The primary may be the one that it waits for.
             _ = primary::changes(&shared, followed.as_ref()) => primary::leave(&shared),
         }
         pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-/// Newcomers wait no longer for a connection that has been in the making since then.
+/// New clients stop waiting for a connection that has been in the making since then.
 async fn end_the_wait(shared: &ProxyState, since: Instant) -> Infallible {
     tokio::time::sleep_until((since + RECONNECT_WITHIN).into()).await;
     if let Standing::Reconnecting(why) = &*shared.backend.server.standing() {
@@ -136,8 +138,9 @@ fn serve_nobody(shared: &ProxyState, why: String) {
     stand(shared, Standing::NotServing(why), "");
 }
 
-/// The backend was asked at this moment, and is a replica in a cluster: what was known of it as a primary counts no more. It grants
-/// no lock, and sends a client that wants one to its primary itself. From then on it is asked each second whether it still is one.
+/// The backend was asked at this moment, and is a replica in a cluster: what was known of it as a primary does not
+/// count any more. It grants no lock, and itself redirects a client that wants one to its primary. From then on it is
+/// asked each second whether it still is a replica.
 async fn is_read_only(shared: &ProxyState, refusal: &Judgement, asked: Instant) {
     let server = &shared.backend.server;
     server.set_home(true, None);
@@ -189,19 +192,19 @@ fn reason(error: &BackendError) -> ReconnectReason {
     }
 }
 
-/// What one connection leaves to the next.
+/// What is kept from one connection to the next.
 #[derive(Default)]
 struct Known {
-    /// Names the server.
+    /// The id of the server's run.
     run_id: String,
-    /// It said that it is a replica now: on connections to it no write is lost.
+    /// It said that it is a replica now: no write is lost on connections to it.
     was_demoted: bool,
     eras: Eras,
-    /// Why namespaces grant no lock whose `durability` is strict, as was said.
+    /// Why namespaces with strict `durability` grant no lock, as it was last logged.
     unmet: strict::Unmet,
 }
 
-/// One connection, from its making to its end.
+/// One connection, from its opening to its end.
 async fn connection(
     shared: &Arc<ProxyState>,
     refusal: &Judgement,
@@ -210,7 +213,7 @@ async fn connection(
 ) -> Result<(), BackendError> {
     let (mut conversation, role) = shared.backend.address.converse_with_primary().await?;
     let report = learn(shared, &mut conversation).await?;
-    // A server that was started again counts as another one: it may have lost what was held.
+    // A server that was started again counts as another one: it may have lost the locks that were held.
     known.eras.connected(&report.run_id, &known.run_id);
     if report.run_id != known.run_id {
         let is_first = known.run_id.is_empty();
@@ -218,7 +221,7 @@ async fn connection(
         shared.prefix_mark.another_server().await;
         era::begin(shared, &conversation, known.was_demoted);
         shared.backend.strict.another_server();
-        // By when it is counted, connections to the server before are cut.
+        // When it is counted, connections to the previous server are cut already.
         if !is_first {
             shared.metrics.backend_eras.inc();
         }
@@ -260,14 +263,14 @@ async fn connection(
     }
     *pause = FIRST_PAUSE;
     let ended = own.serve(shared, refusal).await;
-    // Clients' connections lead to the same server: each looks the name up anew.
+    // Clients' connections lead to the same server: each new one looks the name up again.
     if let Err(BackendError::Replica) = ended {
         shared.backend.server.begin_era();
     }
     ended
 }
 
-/// Asks a server what it is, and takes that in.
+/// Asks a server what it is, and takes the answer in.
 async fn learn(shared: &ProxyState, own: &mut Conversation) -> Result<server_info::Report, BackendError> {
     // Over another connection: this one has logged in.
     let without_login = WithoutLogin::ask(&shared.backend.address).await;
@@ -281,7 +284,7 @@ async fn learn(shared: &ProxyState, own: &mut Conversation) -> Result<server_inf
     Ok(report)
 }
 
-/// Says in one log line that clients are served, or that they are not; only when it is news.
+/// Logs in one line that clients are served, or that they are not; only if that is news.
 fn stand(shared: &ProxyState, standing: Standing, version: &str) {
     let Some(before) = shared.backend.server.set_standing(standing.clone()) else {
         return;
@@ -303,7 +306,7 @@ fn stand(shared: &ProxyState, standing: Standing, version: &str) {
     }
 }
 
-/// Says when the server begins to drop locks that are held.
+/// Logs when the server begins to drop locks that are held.
 fn note_eviction(shared: &ProxyState, policy: Option<&str>) {
     let did_before = shared.shows_eviction(policy.is_some());
     if let Some(policy) = policy
@@ -315,30 +318,30 @@ fn note_eviction(shared: &ProxyState, policy: Option<&str>) {
 
 struct Upkeep<'a> {
     conversation: Conversation,
-    /// Counts it.
+    /// Counts the connection.
     open: IntGauge,
-    /// By which it tells whether it is the primary.
+    /// The question that the server answers with its role.
     role: RoleQuestion,
-    /// How many commands the server had when it was asked last.
+    /// How many commands the server had when it was last asked.
     commands: Option<i64>,
-    /// What the server said of itself.
+    /// What the server reported of itself.
     report: server_info::Report,
-    /// Since when servers are the primary.
+    /// Since when servers have been the primary.
     eras: &'a mut Eras,
     unmet: &'a mut strict::Unmet,
     /// Finds out whether a password is wanted.
     asking: Option<JoinHandle<()>>,
     /// Heartbeats so far.
     beats: u32,
-    /// What it answered to a script, where it ran none.
+    /// Its error for a script, if it ran none.
     refuses_scripts: Option<String>,
-    /// It was said that a node of a cluster does not tell its slots.
+    /// It was logged that a node of a cluster does not report its slots.
     is_untold: bool,
 }
 
 impl Drop for Upkeep<'_> {
     fn drop(&mut self) {
-        // Also where it is given up in the middle, because there is another primary.
+        // Also if the connection is given up in the middle, because there is another primary.
         self.open.dec();
         if let Some(asking) = self.asking.take() {
             asking.abort();
@@ -410,19 +413,20 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Slots may have moved.
+    /// Checks whether slots have moved.
     async fn look_after_home(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         home::look(shared, &mut self.conversation, &self.report, &mut self.is_untold).await
     }
 
-    /// Whether a server that did not know the commands for scripts knows them now, and one that ran them still does.
+    /// Checks whether a server that did not know the commands for scripts knows them now, and whether one that ran
+    /// them still does.
     async fn look_after_scripts(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let server = &shared.backend.server;
         if server.scripts() == Scripts::Unknown {
             let scripts = server_info::ask_for_scripts(&mut self.conversation).await?;
             server.set_scripts(scripts);
         } else if server.reads_script_flags() && self.report.may_ask {
-            // Where nothing is enforced, commands go on without scripts.
+            // In monitor mode, commands go on without scripts.
             if !shared.active.load().enforces_any() && self.refuses_scripts.is_none() {
                 return Ok(());
             }
@@ -440,7 +444,7 @@ impl Upkeep<'_> {
         Ok(())
     }
 
-    /// The heartbeat. A server that was made a replica is left, and the name is looked up anew.
+    /// The heartbeat. A server that was made a replica is left, and the name is looked up again.
     async fn check_role(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let asked = Instant::now();
         match self.role.ask(&mut self.conversation).await? {
@@ -452,8 +456,8 @@ impl Upkeep<'_> {
         Ok(())
     }
 
-    /// Asks over a new connection whether a password is wanted, and does not wait for the answer: clients
-    /// on connections that are logged in never see a `NOAUTH`.
+    /// Asks over a new connection whether a password is wanted, and does not wait for the reply. Clients on
+    /// connections that are logged in never see a `NOAUTH`, so only this can notice it.
     fn check_password_wanted(&mut self, shared: &Arc<ProxyState>) {
         if self.asking.as_ref().is_some_and(|asking| !asking.is_finished()) {
             return;
@@ -468,24 +472,25 @@ impl Upkeep<'_> {
         }));
     }
 
-    /// Finds out what is not known yet of this era: since when it is, what others have entered of it, and which leases it has.
+    /// Finds out what is not known yet of this era: when it began, what other proxies have entered of it, and which
+    /// leases the server has.
     async fn look_at_era(&mut self, shared: &ProxyState) {
         if !self.report.may_ask {
             return;
         }
-        // Where nobody wants to know, the server gets no key of ours.
+        // Without a namespace that uses `quarantine`, no key is written.
         if shared.active.load().quarantines {
             self.eras.look(shared, &self.report.run_id).await;
         }
         era::survey(shared).await;
     }
 
-    /// What the next primary can show: a server without replicas changes its replication id from time to time.
+    /// Notes what the next primary can prove: a server without replicas changes its replication id from time to time.
     async fn look_at_lineage(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let Some(sentinels) = shared.backend.address.authority.sentinels() else {
             return Ok(());
         };
-        // Without INFO there is no run either, and nothing that could be shown.
+        // Without INFO there is no run id either, and nothing that could be proved.
         if self.report.run_id.is_empty() {
             return Ok(());
         }
@@ -497,7 +502,7 @@ impl Upkeep<'_> {
         Ok(())
     }
 
-    /// Looks whether other proxies keep their records under the same prefix.
+    /// Checks whether other proxies keep their records under the same prefix.
     async fn look_at_prefix_mark(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         if !self.report.may_ask {
             shared.prefix_mark.cannot_be_known();
@@ -506,8 +511,8 @@ impl Upkeep<'_> {
         shared.prefix_mark.look(&mut self.conversation, shared).await
     }
 
-    /// Any answer will do, also that a login is wanted; a new number says that a module brought commands
-    /// or took them away.
+    /// Any reply will do, even that a login is wanted. A new number means that a module added commands or removed
+    /// some.
     async fn look_after_commands(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let count = self.conversation.ask(&["COMMAND", "COUNT"]).await?.as_integer();
         let changed = count.is_some() && self.commands.is_some() && count != self.commands;

@@ -1,7 +1,7 @@
 //! Clients of listeners that are Sentinels (`present = "sentinel"`): an application that is configured with sentinels
-//! finds the proxy by them. They need no backend, so they are answered also while there is none: a client that
-//! waits for the proxy is better off than one that gives up. Nothing is ever published: from outside the primary never
-//! changes. What is answered is in `dialogue`.
+//! finds the proxy through them. They need no backend, so they are answered even while there is none: a client that
+//! waits for the proxy is better off than one that gives up. Nothing is ever published: from outside the primary
+//! never changes. `dialogue` has the replies.
 
 mod answer;
 mod commands;
@@ -27,7 +27,7 @@ use crate::state::ProxyState;
 use dialogue::{Dialogue, Next};
 pub use sentinel::{Primary, Sentinel};
 
-/// Whoever asks a sentinel says little, and need not log in.
+/// Requests to a sentinel are short, and its clients need not log in.
 const LIMITS: RequestLimits = RequestLimits {
     max_args: 64,
     max_bulk: 16 * 1024,
@@ -37,10 +37,10 @@ const LIMITS: RequestLimits = RequestLimits {
     unauthenticated: false,
 };
 
-/// Requests wait while so many bytes of replies are there.
+/// Bytes of unsent replies beyond which further requests wait.
 const MAX_UNSENT: usize = 64 * 1024;
 
-/// A client that takes none of its replies for so long is closed.
+/// The connection of a client that takes none of its replies for this long is closed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a client was closed.
@@ -58,7 +58,7 @@ enum End {
     Stalled,
 }
 
-/// Answers a client, who has said this much already, until it goes or the proxy stops.
+/// Answers a client until it closes its connection or the proxy stops. `said` is what the client has sent already.
 pub async fn serve(shared: &ProxyState, sentinel: &Sentinel, mut stream: Stream, peer: PeerAddress, said: BytesMut) {
     let _counted = Counted::new(&shared.metrics.client_connections);
     // Without a port there would be no listener.
@@ -73,7 +73,7 @@ pub async fn serve(shared: &ProxyState, sentinel: &Sentinel, mut stream: Stream,
     let mut drain = shared.drain.subscribe();
     let end = tokio::select! {
         end = conversation.go_on(&mut stream) => end,
-        // Whoever asks from now on had better ask another proxy.
+        // Clients that ask from now on should ask another proxy.
         _ = drain.wait_for(|draining| *draining) => End::Drain,
     };
     match end {
@@ -150,7 +150,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// While the client says nothing, it has no buffer of its thread's.
+    /// While the client sends nothing, it uses no buffer of its thread.
     fn keep_little(&mut self) {
         let rest = BytesMut::from(&self.inbox[..]);
         self.inbox.clear();
@@ -173,7 +173,7 @@ impl Conversation<'_> {
     }
 }
 
-/// One of the connections of clients, as long as it lives.
+/// Counts a connection of a client while it lives.
 struct Counted<'a>(&'a IntGauge);
 
 impl<'a> Counted<'a> {

@@ -1,5 +1,5 @@
-//! What outlives one command: leases to renew, the lease mirror, clients and their processes, owner tokens, texts of
-//! scripts, undelivered grants, watched keys. A registry awaits nothing but look-ups and decides about no lock.
+//! State that outlives one command: leases to renew, the lease mirror, clients and their processes, owner tokens,
+//! texts of scripts, undelivered grants, watched keys. A registry awaits only look-ups, and decides about no lock.
 
 pub mod buffer_memory;
 pub mod clients;

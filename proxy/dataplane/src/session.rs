@@ -1,8 +1,8 @@
-//! One client: its connection, its state, what it has proven so far, and the loop that serves it.
-//! The way of a command is in `intercept`, and the folders follow it: `understand` (what it means, and by which
-//! connection and as which user it goes), `judge` (whether it may), `step` (Redis is asked, the reply is read), `account`
-//! (what is remembered and told). `commands` has those that no lock is concerned with, `guarded_writes` those to data
-//! that a lock guards.
+//! One client: its connection, its state, what it has proven so far, and the loop that serves it. `intercept` shows
+//! the way of a command, and the folders follow it: `understand` (what it means, and which connection and user it is
+//! sent with), `judge` (whether it is allowed), `step` (Redis is asked, the reply is read), `account` (what is
+//! remembered and logged). `commands` has the commands that concern no lock, `guarded_writes` has writes of data that
+//! a lock guards.
 
 // In the order of a command's way.
 pub mod transport;
@@ -62,18 +62,19 @@ pub struct Session {
     pub client: Client,
     /// Connections to the backend are shared.
     pub(crate) multiplexed: bool,
-    /// In which second of the process a step went by the connection of its own last that could have gone with others'.
+    /// In which second since the process began this session's own connection was last used for a step that could have
+    /// been sent in a group.
     pub(crate) alone_in: u32,
-    /// The step whose answer did not come before the session's end.
+    /// The step whose reply had not come when the session ended.
     pub(crate) orphan: Option<Box<InFlight>>,
-    /// The client said that it goes.
+    /// The client said that it is about to close its connection.
     pub took_leave: bool,
     draining: bool,
     /// The connection is as old as it may become.
     aged: bool,
 }
 
-/// How many passed-through commands share one measurement of the time that they take here.
+/// One in this many passed-through commands is timed.
 const SAMPLED_ONE_IN: u64 = 64;
 
 /// A client that vanished in silence is noticed within this time: see `net::listener`.
@@ -138,7 +139,7 @@ impl Session {
         session
     }
 
-    /// Serves the client, who has said this much already, until one side is gone.
+    /// Serves the client until one side is gone. `said` is what the client has sent already.
     pub async fn serve(&mut self, said: BytesMut) -> End {
         let mut inbox = RequestBuffer::with(said);
         let connection = &self.client.connection;
@@ -163,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Serves the client until one side is gone, and says how that came.
+    /// Serves the client until one side is gone, and logs why the session ended.
     pub async fn serve_to_end(mut self: Box<Self>, said: BytesMut) {
         let (peer, shared) = (self.client.peer, self.client.shared.clone());
         let end = self.serve(said).await;
@@ -186,7 +187,7 @@ impl Session {
         }
     }
 
-    /// Whether the client ended its connection, and since when it may be gone.
+    /// Notes whether the client closed its connection itself, and since when it may be gone.
     fn note_how_it_ended(&mut self, end: &End) {
         let now = Instant::now();
         match end {
@@ -195,7 +196,7 @@ impl Session {
                 self.client.ended = Ended::ByClient(spoke);
             }
             End::Client if !self.took_leave => self.client.ended = Ended::ByClient(now),
-            // A client that took its leave has been noted.
+            // A client that said it would close has been noted already.
             End::Client | End::Backend | End::Evicted | End::Done | End::OutOfStep(_) | End::Framing(_) => {}
         }
     }
@@ -215,7 +216,8 @@ impl Session {
             Event::Drain if self.may_go() && self.transport.client_is_quiet() => {
                 return Err(End::Done);
             }
-            // What is to be said once more waits for the next request: one that is unread was not taken yet.
+            // The order is repeated only after the next request: a request that is still unread has not been accepted
+            // yet.
             Event::Drain => {
                 self.draining = true;
                 return Ok(());
@@ -248,9 +250,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in
-    /// half, a holder keeps the connection that its lock is kept alive for and its release is proven
-    /// by, and a new client may send its first request.
+    /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in half. A holder
+    /// keeps its connection, because its lock is kept alive for it and its release is proven by it. A new client may
+    /// send its first request.
     fn may_go(&self) -> bool {
         let was_served = self.client.requests > 0 || self.draining;
         was_served
@@ -259,8 +261,9 @@ impl Session {
             && !self.client.holds_a_lease(Instant::now())
     }
 
-    /// Whether this connection may be closed because of its age. A client that listens, and one that a lock or a
-    /// transaction is bound to, goes when that is over; so does nobody where the configuration has changed meanwhile.
+    /// Whether this connection may be closed because of its age. A connection that listens, or that a lock or a
+    /// transaction is bound to, is closed when that is over. If the configuration has dropped the limit meanwhile,
+    /// none is closed.
     fn is_too_old(&mut self) -> bool {
         let is_free = self.client.connection.block.is_none()
             && !self.client.connection.is_watching
@@ -269,11 +272,12 @@ impl Session {
             && !self.client.holds_a_lease(Instant::now());
         let age = self.client.connection.peer().opened.elapsed();
         let most = self.client.active().max_connection_age;
-        // Each has an age of its own, from a tenth below; its end was told.
+        // Each connection has its own limit, down to nine tenths of the configured one; that its limit has been
+        // reached was signalled before.
         is_free && most.is_some_and(|most| age >= most.mul_f64(0.9))
     }
 
-    /// Waits for the answer to what was just sent; replies before it go where they belong.
+    /// Waits for the reply to what was just sent; replies before it go where they belong.
     pub(crate) async fn answer(&mut self, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
         loop {
             let reply = self.transport.next_reply(inbox).await?;
@@ -284,7 +288,7 @@ impl Session {
         }
     }
 
-    /// Waits until the state is known in which the next command will be judged.
+    /// Waits until the connection state in which the next command will be judged is known.
     pub(crate) async fn settled(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         while self.client.connection.unsettled > 0 {
             let reply = self.transport.next_reply(inbox).await?;
@@ -301,12 +305,12 @@ impl Session {
         Ok(())
     }
 
-    /// The same where locks are touched by the twin of the client's user.
+    /// The same where the twin of the client's user touches the locks.
     async fn nudged_as_twin(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let is_idle = self.client.connection.block.is_none()
             && !self.transport.pushes.takes_no_commands()
             && self.transport.is_idle();
-        // What is under way ends first; who woke it does so again.
+        // What is under way ends first; the task that woke this session wakes it again.
         if !is_idle {
             return Ok(());
         }
@@ -317,8 +321,8 @@ impl Session {
         self.rest(inbox).await
     }
 
-    /// What others want done over this connection. In a transaction, or while it listens, that waits
-    /// for the next wake-up.
+    /// Does what other tasks want done over this connection. In a transaction, or while the client listens, that
+    /// waits for the next wake-up.
     fn nudged(&mut self) {
         if self.client.connection.block.is_some() || self.transport.pushes.takes_no_commands() {
             return;
@@ -331,7 +335,7 @@ impl Session {
             return;
         }
         if waiting.is_empty() {
-            // So that Redis does not take the connection for one that nobody uses.
+            // So that Redis does not close the connection as idle.
             self.transport.inquire(&OwnRequest::Ping, Look::Own);
             return;
         }
@@ -345,7 +349,7 @@ impl Session {
         }
     }
 
-    /// Renews this session's leases over its own connection, where the proxy's own may not.
+    /// Renews this session's leases over its own connection, where the proxy's own connection may not.
     fn renew_own(&mut self, prefix: &[u8]) {
         for (key, lease) in self.client.shared.renewals.of_session(self.client.number) {
             // A renewal is a write, and would make the client's transaction on this key fail.
@@ -366,14 +370,14 @@ impl Session {
         self.client.queued();
     }
 
-    /// Answers the client now, unless it asked not to be answered.
+    /// Replies to the client now, unless it asked for no reply.
     pub(crate) fn reply(&mut self, reply: &BytesMut, muted: Muted) {
         if muted == Muted::No {
             self.transport.reply(reply);
         }
     }
 
-    /// Answers the client in its turn, unless it asked not to be answered.
+    /// Replies to the client in its turn, unless it asked for no reply.
     pub(crate) fn answer_locally(&mut self, reply: BytesMut, muted: Muted) {
         if muted == Muted::No {
             self.transport.answer(reply.freeze());
@@ -389,8 +393,8 @@ impl Session {
         self.answer_locally(error_frame(text), muted);
     }
 
-    /// An error that Redis would give. Inside a block it comes when the block is executed, at its
-    /// place, and the rest is done.
+    /// An error that Redis would give. Inside a block it is given when the block is executed, in the place of its
+    /// command, and the rest is executed.
     pub(crate) fn redis_error(&mut self, text: String, muted: Muted) {
         let Some(block) = &mut self.client.connection.block else {
             self.answer_locally(error_frame(&text), muted);
@@ -423,7 +427,7 @@ impl Session {
         }
     }
 
-    /// The moment, for one request in so many: what passes through is not timed each time.
+    /// The time, for one request in `SAMPLED_ONE_IN`: passed-through requests are not all timed.
     pub(crate) fn sample(&mut self) -> Option<Instant> {
         self.client.requests += 1;
         self.client.requests.is_multiple_of(SAMPLED_ONE_IN).then(Instant::now)
@@ -452,11 +456,11 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.count_redirects();
         self.client.unwatch();
-        // First, so that this connection is not found as the one that goes on for its own leases.
+        // First, so that this connection is not found as the one that carries on its own leases.
         let session = self.client.connection.who().session;
         let left = self.client.ended.at();
         self.client.shared.clients.remove((session, self.client.number), left);
-        // Before the leases are handed over: a job that goes on with one comes before other connections.
+        // Before the leases are handed over: a job that carries on a lease comes before other connections.
         if let Some((key, grant)) = self.client.first_lock.take() {
             jobs::client_left(&self.client.shared, key, grant, self.client.ended);
         }
@@ -469,8 +473,8 @@ impl Drop for Session {
 mod tests {
     use super::*;
 
-    /// Most of the memory of an idle connection is its session and the future that serves it. What is awaited seldom has a
-    /// box of its own while it runs: where this fails, something was awaited on the way of every command without one.
+    /// Most of the memory of an idle connection is its session and the future that serves it. What is awaited seldom
+    /// is boxed while it runs. If this test fails, a future that is awaited for every command was not boxed.
     #[test]
     fn an_idle_session_takes_little() {
         fn serving(session: &mut Session) -> impl Future<Output = End> {

@@ -1,6 +1,5 @@
-//! What all sessions of a process share: the configuration in force, counters, what is known of the
-//! server, and the registers that outlive one command. Sessions read it; only `app::control` changes
-//! what is in force.
+//! What all sessions of a process share: the configuration in force, counters, what is known of the server, and the
+//! registers that outlive one command. Sessions read it; only `app::control` changes the configuration in force.
 
 pub mod certificates;
 pub mod effects;
@@ -59,19 +58,19 @@ use certificates::Certificates;
 use operator::Operator;
 use standstill::Standstill;
 
-/// What does not depend on which server it is about: there is one of it, however many servers a process has behind it.
+/// The state that does not depend on a server: it exists once, however many servers the process has behind it.
 pub struct ProcessState {
     /// The servers behind the process.
     pub shards: Shards,
     pub active: Arc<ArcSwap<Active>>,
     pub metrics: Arc<Metrics>,
-    /// What applications are called.
+    /// The names of applications.
     pub naming: Arc<Naming>,
-    /// How clients come by connections to it.
+    /// How clients get connections to the backend.
     pub sessions: Sessions,
-    /// What clients' buffers may take.
+    /// The memory that clients' buffers may take.
     pub(crate) memory: Arc<Memory>,
-    /// How many clients there may be, where the configuration says so.
+    /// How many clients there may be, if the configuration limits that.
     pub max_clients: Option<u64>,
     pub(crate) script_cache: Arc<ScriptCache>,
     pub(crate) watched_keys: WatchedKeys,
@@ -87,26 +86,27 @@ pub struct ProcessState {
     pub(crate) observations: ObservationFolder,
     pub events: Arc<EventLog>,
     pub discovery: Arc<Discovery>,
-    /// Balancers whose word on where a client comes from is taken, and wanted.
+    /// Load balancers that must send a PROXY header, and whose header is trusted.
     pub proxy_protocol_from: Vec<Network>,
-    /// The common name that they tell of a client's certificate is the name in it.
+    /// The common name of a client's certificate, as these load balancers report it, counts as the name in the
+    /// certificate.
     pub takes_common_names: bool,
-    /// Who comes over TLS needs a certificate.
+    /// A client that connects over TLS needs a certificate.
     pub needs_certificates: bool,
-    /// What listeners with TLS show.
+    /// The certificates that listeners with TLS present.
     pub certificates: Certificates,
     pub audit: Arc<Audit>,
     /// The backend is a node of a cluster: it may be a replica.
     pub(crate) cluster_node: bool,
-    /// How long a request to a cluster waits for a slot that moves or that no node serves.
+    /// How long a request to a cluster waits for a slot that is being moved or that no node serves.
     pub(crate) moving_patience: Duration,
-    /// Between two walks over the server's keys; `None`: never.
+    /// The pause between two walks over the server's keys; `None`: no walks.
     pub(crate) sweep: Option<Duration>,
     pub ungoverned: Ungoverned,
-    /// Turns true when the proxy is about to stop; from then on said again and again, so that
-    /// sessions that went on look again whether they may go.
+    /// Turns true when the proxy is about to stop. From then on it is sent again and again, so that sessions that
+    /// went on check again whether they may close.
     pub drain: watch::Sender<bool>,
-    /// Somebody asked at the admin address to stop.
+    /// A request to stop came at the admin address.
     pub stop_asked: Notify,
     /// What an operator asks over RESP.
     pub operator: Operator,
@@ -117,7 +117,7 @@ pub struct ProcessState {
 pub struct ProxyState {
     process: Arc<ProcessState>,
     pub backend: Arc<Backend>,
-    /// Whether this process stood still, and it was not asked since who is the primary.
+    /// Whether this process stood still and has not asked since which server is the primary.
     pub standstill: Arc<Standstill>,
     pub(crate) rights: Rights,
     pub(crate) functions: Arc<Functions>,
@@ -142,7 +142,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// The map of the cluster, where it is one.
+    /// The map of the cluster, if there is one.
     pub fn map(&self) -> Option<&Arc<ClusterMap>> {
         self.map.as_ref()
     }
@@ -158,7 +158,7 @@ impl Shards {
         all.iter().find(|(id, _)| *id == wanted).and_then(|(_, shard)| shard.upgrade())
     }
 
-    /// The one that has this key; `None` where no server of the cluster has.
+    /// The shard that has this key; `None` if no server of the cluster has it.
     pub fn of_key(&self, key: &[u8]) -> Option<Arc<ProxyState>> {
         self.get(match &self.map {
             Some(map) => map.home(slot(key))?,
@@ -171,14 +171,15 @@ impl Shards {
         self.of_key(&key.key)?.mirror.lease(key)
     }
 
-    /// Shows every lease that this proxy knows of, some of them together. `look` must be quick: sessions may wait for it.
+    /// Calls `look` for every lease that this proxy knows of, some of them under one lock. `look` must be quick:
+    /// sessions may wait for it.
     pub fn visit(&self, mut look: impl FnMut(&DbKey, &Lease)) {
         for shard in self.each() {
             shard.mirror.visit(&mut look);
         }
     }
 
-    /// What each namespace holds on all of them.
+    /// What each namespace holds, on all servers together.
     pub fn held(&self, active: &Active) -> Vec<NamespaceMirror> {
         let mut all = self.each().into_iter().map(|shard| shard.mirror.held(active));
         let first = all.next().unwrap_or_default();
@@ -204,12 +205,12 @@ impl Deref for ProxyState {
 }
 
 impl ProxyState {
-    /// Whether anything is known of a script: its text was seen, or it is one of a library.
+    /// Whether anything is known of a script: its text was seen, or it belongs to a library.
     pub fn knows_script(&self, sha: &ScriptSha) -> bool {
         library_scripts::find(sha).is_some() || self.script_cache.get(sha).is_some()
     }
 
-    /// With registers in which nothing is yet. Fails where the thread that looks processes up cannot be started.
+    /// The state with empty registers. Fails if the thread that looks processes up cannot be started.
     pub fn new(
         config: &Config,
         active: Active,
@@ -257,7 +258,7 @@ impl ProxyState {
         Ok(ProxyState::enter(process, address, Arc::default()))
     }
 
-    /// The state of another shard of the cluster. The servers of a process are asked together when it stood still.
+    /// The state of another shard of the cluster. After a standstill all servers of a process are asked together.
     pub(crate) fn of_shard(&self, shard: ShardId) -> Arc<ProxyState> {
         ProxyState::enter(self.process.clone(), self.backend.address.of_shard(shard), self.standstill.clone())
     }
@@ -285,7 +286,7 @@ impl ProxyState {
         state
     }
 
-    /// Why no client is served, in one line; of several servers one that is served is enough.
+    /// Why no client is served, in one line; with several servers, one that is served is enough.
     pub fn readiness(&self) -> Result<(), String> {
         let mut why = None;
         for shard in self.shards.each() {
@@ -297,7 +298,8 @@ impl ProxyState {
         Err(why.unwrap_or_else(|| "no server is known".to_owned()))
     }
 
-    /// Whether newcomers are served; waits while the proxy's own connection is made again. Of several servers one is enough.
+    /// Whether new clients are served; waits while the proxy's own connection is being made again. With several
+    /// servers one is enough.
     pub async fn settles_to_serve(&self) -> bool {
         for shard in self.shards.each() {
             match &*shard.backend.server.settled_standing().await {
@@ -319,14 +321,15 @@ impl ProxyState {
         matches!(*self.backend.server.standing(), Standing::Serving)
     }
 
-    /// Says on the metrics page whether the server answers: of several one is enough, as clients are served then.
+    /// Sets the metric for whether the server answers: with several servers one is enough, as clients are served
+    /// then.
     pub(crate) fn shows_up(&self, is_up: bool) {
         self.backend.is_up.store(is_up, Ordering::Relaxed);
         let any = self.shards.each().iter().any(|shard| shard.backend.is_up.load(Ordering::Relaxed));
         self.metrics.backend_up.set(any.into());
     }
 
-    /// Says on the metrics page how many slots of a cluster have no primary that is served.
+    /// Sets the metric for the number of a cluster's slots that have no served primary.
     pub(crate) fn shows_served_slots(&self) {
         let Some(map) = self.shards.map() else {
             return;
@@ -337,7 +340,8 @@ impl ProxyState {
         self.metrics.cluster_slots_unserved.set(i64::from(SLOTS) - served);
     }
 
-    /// The same of whether it drops locks that are held when its memory is full: one is enough. Returns whether it did before.
+    /// Sets the metric for whether the server drops locks that are held when its memory is full: one server is
+    /// enough. Returns whether it did before.
     pub(crate) fn shows_eviction(&self, evicts: bool) -> bool {
         let before = self.backend.evicts_locks.swap(evicts, Ordering::Relaxed);
         let any = self.shards.each().iter().any(|shard| shard.backend.evicts_locks.load(Ordering::Relaxed));
@@ -345,19 +349,20 @@ impl ProxyState {
         before
     }
 
-    /// From here on nobody new is served, and who has just come is told so; `app` tells the others.
+    /// From here on no new client is served, and clients that have just connected are told so; `app` tells the
+    /// others.
     pub fn begin_to_drain(&self) {
         self.drain.send_replace(true);
     }
 
-    /// Tells everybody that the proxy still is about to stop.
+    /// Tells all clients again that the proxy is about to stop.
     pub fn keep_draining(&self) {
         self.drain.send_replace(true);
         self.clients.drain();
     }
 }
 
-/// The state of a proxy with this configuration, which serves nobody.
+/// The state of a proxy with this configuration, which serves no client.
 #[cfg(test)]
 pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
     use lockwarden_control::ruleset::{activate, load_policies};

@@ -1,5 +1,5 @@
-//! Collects sightings: which patterns there are, which keys are held now, and how leases end. It does no I/O and reads no
-//! clock.
+//! Collects sightings: which patterns of keys exist, which keys are held now, and how leases end. It does no I/O and
+//! reads no clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,15 +17,16 @@ use crate::usage::Usage;
 use crate::verdict::{Verdict, is_lock_word};
 use crate::writes::{Writes, Wrote};
 
-/// Held keys that are followed; beyond this limit the oldest are forgotten.
+/// Held keys that are tracked. Beyond this limit the oldest are forgotten.
 const MAX_LEASES: usize = 32_768;
-/// A lease counts as run out only so long after its end: clocks differ, and its release may be under way. Milliseconds.
+/// A lease counts as expired only this many milliseconds after its end: clocks differ, and its release may be under
+/// way.
 const GRACE_MS: u64 = 500;
 
-/// Connections that are known not to hold a lease.
+/// Connections remembered per lease that are known not to hold it.
 const MAX_STRANGERS: usize = 4;
 
-/// Sightings of different connections come in the order of their replies but for so many milliseconds.
+/// Sightings of different connections arrive in the order of their replies, give or take this many milliseconds.
 const OUT_OF_ORDER_MS: u64 = 50;
 
 /// A lease whose release was not seen before the next grant.
@@ -36,20 +37,20 @@ struct Displaced {
     had_ttl: bool,
 }
 
-/// Whether somebody asked what a held key holds.
+/// Whether the value of a held key was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
     No,
-    /// One connection, which may want to delete the key if it is its own.
+    /// Read by one connection only, which may want to delete the key if the value is its own.
     By(u64),
     Yes,
 }
 
-/// A key that somebody took.
+/// A key that was taken.
 #[derive(Debug)]
 struct Lease {
     displaced: Option<Displaced>,
-    /// What it holds, by its digest, where that is known.
+    /// The digest of its value, where known.
     value: Option<u64>,
     /// See [`Stored::names_holder`].
     names_holder: bool,
@@ -61,9 +62,10 @@ struct Lease {
     since_ms: u64,
     /// When its TTL ends, Unix time, ms; `None` for none.
     until_ms: Option<u64>,
-    /// Connections whose lease of the key ran out before, or that were refused it meanwhile: they release nothing.
+    /// Connections whose earlier lease of the key expired, or that were refused the key during this lease: they release
+    /// nothing.
     strangers: [Option<u64>; MAX_STRANGERS],
-    /// Number among all leases, by which its place in the queue is known to be its own.
+    /// Unique number of this lease. It shows whether an entry of the queue belongs to it.
     number: u64,
 }
 
@@ -72,7 +74,7 @@ impl Lease {
         self.until_ms.is_some_and(|until| until <= now_ms)
     }
 
-    /// A connection asks for the value. One that was refused the key asks whether the holder is late.
+    /// A connection reads the value. A connection that was refused the key only checks whether the holder is late.
     fn read(&mut self, session: u64) {
         let all_known = self.strangers.contains(&None);
         let was_refused = self.strangers.contains(&Some(session)) || !all_known;
@@ -86,7 +88,7 @@ impl Lease {
         };
     }
 
-    /// Whether its value was asked for by somebody else than the connection that ends it.
+    /// Whether a connection other than the one that ends the lease read the value.
     fn was_looked_up(&self, ended_by: Option<u64>) -> bool {
         match self.looked {
             Looked::No => false,
@@ -95,7 +97,8 @@ impl Lease {
         }
     }
 
-    /// A connection was told that it is held. Of several the last are known.
+    /// A connection was refused because the key is held. Only the last [`MAX_STRANGERS`] such connections are
+    /// remembered.
     fn refused(&mut self, session: u64) {
         if session != self.session && !self.strangers.contains(&Some(session)) {
             self.strangers.rotate_right(1);
@@ -104,19 +107,19 @@ impl Lease {
     }
 }
 
-/// One pattern as it is told of.
+/// What is reported about one pattern.
 pub struct Pattern<'a> {
     /// A Redis glob.
     pub glob: Vec<u8>,
-    /// Whether the glob has a word that tells its keys from others.
+    /// Whether the glob contains a word that distinguishes its keys from others.
     pub is_named: bool,
     /// The words of its keys, lower case.
     pub words: Vec<String>,
-    /// What was seen.
+    /// What was seen of its keys.
     pub usage: &'a Usage,
     /// Keys that are held now and have no TTL.
     pub held_without_ttl: u64,
-    /// What the keys are, as far as that can be told.
+    /// What the keys are, as far as known.
     pub verdict: Verdict,
 }
 
@@ -126,19 +129,19 @@ pub struct Collector {
     patterns: Patterns,
     usage: HashMap<PatternId, Usage>,
     leases: HashMap<KeyHash, Lease>,
-    /// The leases in the order in which they were taken.
+    /// The leases in the order of their grants.
     order: VecDeque<(KeyHash, u64)>,
     taken: u64,
     beyond: u64,
     holders: Holders,
     writes: Writes,
     unknown: UnknownScripts,
-    /// The latest time that was told.
+    /// The latest time passed in, Unix time, ms.
     now_ms: u64,
 }
 
 impl Collector {
-    /// Takes one sighting into account.
+    /// Records one sighting.
     pub fn see(&mut self, sighting: &Sighting) {
         self.holders.see(sighting);
         let hash = KeyHash::of(sighting.db, &sighting.key);
@@ -156,7 +159,7 @@ impl Collector {
             Did::Store { value, ttl_ms, takes_over } => self.store(sighting, hash, &value, ttl_ms, takes_over),
             Did::Extend { ttl_ms, done } => self.extend(sighting, hash, ttl_ms, done),
             Did::Release { compares, done } => self.release(sighting, hash, compares, done),
-            // It may be over by now, and how it ended is not known.
+            // The lease may be over by now, and how it ended is unknown.
             Did::Unclear => {
                 self.leases.remove(&hash);
                 if let Some(usage) = self.usage_of(sighting) {
@@ -178,7 +181,7 @@ impl Collector {
         }
     }
 
-    /// Takes a sighting of a lock into account that a namespace has: only whose it is.
+    /// Records a sighting of a lock that belongs to a namespace: only its holder is remembered.
     pub fn see_governed(&mut self, sighting: &Sighting) {
         self.holders.see(sighting);
     }
@@ -189,30 +192,30 @@ impl Collector {
         held.any(|one| one == key)
     }
 
-    /// Whether somebody is known to hold a key that was taken like a lock.
+    /// Whether a key that was taken like a lock is known to be held.
     pub fn is_held(&self, db: u32, key: &[u8], now_ms: u64) -> bool {
         let lease = self.leases.get(&KeyHash::of(db, key));
         lease.is_some_and(|lease| !lease.is_over(now_ms))
     }
 
-    /// Takes a write of data into account.
+    /// Records a write of data.
     pub fn wrote(&mut self, wrote: &Wrote) {
         let mut held: Vec<Bytes> = wrote.under.to_vec();
         let own = self.holders.of(wrote.session, wrote.db, wrote.at_ms);
         held.extend(own.cloned());
-        // It may be a lock itself, which is given back.
+        // The key may be a lock itself, being released.
         held.retain(|lock| *lock != wrote.key);
         self.writes.see(wrote, &held);
     }
 
-    /// A connection has taken its first lock, and had written these keys before.
+    /// A connection has taken its first lock. Before that, it had written these keys.
     pub fn began(&mut self, session: u64, keys: Vec<Bytes>) {
         if !keys.is_empty() {
             self.writes.began(session, keys);
         }
     }
 
-    /// A script of which nothing is known was called with this key first.
+    /// A script whose text is unknown was called with this key as its first.
     pub fn called_unknown(&mut self, sha: ScriptSha, key: &Bytes) {
         match self.pattern_of(key) {
             Some(pattern) => self.unknown.called(pattern, sha, key),
@@ -220,7 +223,7 @@ impl Collector {
         }
     }
 
-    /// Calls of such scripts by pattern, the most called first; `is_known` says which are known by now.
+    /// Calls of such scripts by pattern, the most called first. `is_known` says which scripts have become known since.
     pub fn unknown_scripts(&self, is_known: &dyn Fn(&ScriptSha) -> bool) -> Vec<UnknownScript> {
         self.unknown.by_pattern(&self.patterns, is_known)
     }
@@ -242,20 +245,20 @@ impl Collector {
         }
     }
 
-    /// The keys that are followed.
+    /// The keys that are tracked.
     pub fn followed(&self) -> impl Iterator<Item = KeyHash> + '_ {
         self.leases.keys().copied()
     }
 
-    /// Sightings of keys for whose pattern there was no room.
+    /// Sightings of keys whose pattern found no room.
     pub fn beyond(&self) -> u64 {
         self.beyond + self.unknown.beyond()
     }
 
-    /// Every pattern of which a try to take a key was seen, the busiest first.
+    /// Every pattern with at least one try to take a key, the busiest first.
     pub fn patterns(&self) -> Vec<Pattern<'_>> {
         let mut held: HashMap<PatternId, u64> = HashMap::new();
-        // An EXPIRE may be under way.
+        // Younger leases are left out: their EXPIRE may be under way.
         let for_long = |lease: &&Lease| lease.since_ms + GRACE_MS < self.now_ms;
         let all = self.leases.values().filter(for_long);
         for lease in all.filter(|lease| lease.until_ms.is_none()) {
@@ -303,7 +306,7 @@ impl Collector {
     ) {
         let now_ms = sighting.at_ms;
         let is_over = |lease: &Lease| lease.is_over(now_ms);
-        // Where the reply was not seen, it follows from what was seen before.
+        // If the reply was not seen, the result follows from the earlier sightings.
         let held = self.leases.get(&hash);
         let granted = granted.unwrap_or_else(|| held.is_none_or(is_over));
         let mut strangers = [None; MAX_STRANGERS];
@@ -408,7 +411,7 @@ impl Collector {
     fn release(&mut self, sighting: &Sighting, hash: KeyHash, compares: Compares, done: Option<bool>) {
         let held = self.leases.get(&hash);
         let held = held.filter(|lease| !lease.is_over(sighting.at_ms));
-        // What its reply would have said follows from what was seen before.
+        // If the reply was not seen, the result follows from the earlier sightings.
         let would = held.is_some_and(|lease| match (compares, lease.value) {
             (Compares::No | Compares::Before, _) => true,
             (Compares::With(value), Some(stored)) => value == stored,
@@ -432,7 +435,7 @@ impl Collector {
             return;
         }
         let Some(lease) = self.leases.remove(&hash) else {
-            // Nothing but a lock is deleted so, however it was taken.
+            // Only locks are deleted in this way, whichever command took them.
             if let (true, Some(usage)) = (compares, self.usage_of(sighting)) {
                 usage.by(&sighting.application).deleted += 1;
                 usage.unwitnessed += 1;
@@ -456,7 +459,7 @@ impl Collector {
             usage.sweeper(sighting.session);
             usage.held(held_ms);
         } else if lease.application == sighting.application && !is_stranger {
-            // A pool of one process hands nothing over, though any of its connections may give a lock back.
+            // Any connection of a process's pool may release a lock: that is no hand-over.
             match lease.process == sighting.process {
                 true => usage.released += 1,
                 false => usage.handed_over += 1,
@@ -467,7 +470,7 @@ impl Collector {
         }
     }
 
-    /// The lease that this ends, where its release is told after the grant of the next.
+    /// The lease that this release ends, if the release is seen only after the next grant.
     fn release_of_displaced(&mut self, sighting: &Sighting, hash: KeyHash) -> Option<Displaced> {
         let lease = self.leases.get_mut(&hash)?;
         let is_it = |displaced: &mut Displaced| {
@@ -489,13 +492,13 @@ impl Collector {
         }
     }
 
-    /// What was seen of a key's pattern, if anything was.
+    /// What was seen of the key's pattern, if anything.
     fn usage_of(&mut self, sighting: &Sighting) -> Option<&mut Usage> {
         let (_, usage) = self.usage_or_new(sighting)?;
         Some(usage)
     }
 
-    /// The pattern of a key. What was counted of patterns that became one is put together.
+    /// The pattern of a key. If patterns were merged, their counts are merged too.
     fn pattern_of(&mut self, key: &[u8]) -> Option<PatternId> {
         let mut merged = Vec::new();
         let found = self.patterns.find(key, &mut merged);

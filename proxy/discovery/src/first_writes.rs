@@ -1,5 +1,5 @@
-//! What connections wrote before they took their first lock. A guard of such data would refuse them that: a program that
-//! begins so, and is refused, never comes to take the lock.
+//! What connections wrote before they took their first lock. A guard of such data would refuse these writes: a program
+//! that starts with them would be refused, and would never get as far as taking the lock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,16 +8,16 @@ use smallvec::SmallVec;
 
 use crate::patterns::PatternId;
 
-/// Keys of one connection.
+/// Remembered keys of one connection.
 const MAX_KEYS: usize = 16;
-/// Writes of one connection that are looked at.
+/// Writes of one connection that are examined.
 const MAX_LOOKED_AT: u8 = 64;
-/// Connections that wrote before they took a lock; beyond this limit the oldest are forgotten.
+/// Connections that wrote before they took a lock. Beyond this limit the oldest are forgotten.
 const MAX_BEGUN: usize = 1_024;
-/// Writes under a lock at which it is looked whether the first ones were of that lock's data, too.
+/// Writes under a lock for which the first writes are compared with that lock's data.
 const LOOKS: u8 = 64;
 
-/// Of one connection, from its beginning.
+/// The first writes of one connection.
 #[derive(Debug, Default)]
 pub struct FirstWrites {
     keys: Vec<(u32, Bytes)>,
@@ -32,7 +32,7 @@ impl FirstWrites {
         !self.is_over && self.looked_at < MAX_LOOKED_AT
     }
 
-    /// It wrote this key.
+    /// The connection wrote this key.
     pub fn note(&mut self, db: u32, key: &[u8]) {
         self.looked_at = self.looked_at.saturating_add(1);
         let is_known = self.keys.iter().any(|known| (known.0, &*known.1) == (db, key));
@@ -41,12 +41,12 @@ impl FirstWrites {
         }
     }
 
-    /// It tries to take a lock: what it writes from now on may be under it.
+    /// The connection tries to take a lock: from now on its writes may be under that lock.
     pub fn end(&mut self) {
         self.is_over = true;
     }
 
-    /// It has taken a lock of this database. Returns what it had written there before; once.
+    /// The connection has taken a lock in this database. Returns the keys that it had written there before; only once.
     pub fn take(&mut self, db: u32) -> Vec<Bytes> {
         self.end();
         let keys = std::mem::take(&mut self.keys);
@@ -60,11 +60,11 @@ impl FirstWrites {
 pub(crate) struct Begun {
     pub(crate) keys: Vec<Bytes>,
     looks: u8,
-    /// Data and locks of which it was said.
+    /// Pairs of data and lock that were already counted.
     pub(crate) said: SmallVec<[(PatternId, PatternId); 2]>,
 }
 
-/// Those connections.
+/// Those connections, by their number.
 #[derive(Debug, Default)]
 pub(crate) struct Beginnings {
     all: HashMap<u64, Begun>,
@@ -83,7 +83,7 @@ impl Beginnings {
         self.all.insert(session, begun);
     }
 
-    /// What a connection that writes under a lock wrote before its first, as long as that is looked at.
+    /// What a connection that writes under a lock wrote before its first lock, for its first [`LOOKS`] such writes.
     pub(crate) fn look(&mut self, session: u64) -> Option<&mut Begun> {
         let begun = self.all.get_mut(&session)?;
         begun.looks = begun.looks.checked_sub(1)?;

@@ -206,14 +206,14 @@ fn what_is_written_before_the_lock_is_taken_is_left_out_and_said() {
         shop.works(1, "beat:lock", &["beat:schedule", "beat:statics"]);
         shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
     }
-    // Of another lock's data, of that lock's data under another lock, and of data that nobody writes under a lock.
+    // Another lock's data, this lock's data under another lock, and data that is never written under a lock.
     shop.begins(2, &["stock:7", "page:1"]);
     shop.works(2, "lock:10", &["stock:10"]);
     assert_eq!(guards::toml(&shop.proposed(), &[]).matches("no guard").count(), 0);
 
     shop.begins(3, &["beat:schedule", "beat:schedule"]);
     for _ in 0..3 {
-        // Whoever takes a marker first takes the lock all the same.
+        // A client that takes a marker first still takes the lock.
         shop.works(3, "lock:marker", &["page:1"]);
         shop.works(3, "beat:lock", &["beat:schedule"]);
     }

@@ -1,5 +1,5 @@
-//! Proposals for `[[guard]]`: data that is written under the same lock again and again. What they are proposed for was seen
-//! in `writes.rs`; every proposal was tried with keys and locks that were seen.
+//! Proposals for `[[guard]]`: data that is written under the same lock again and again. The writes are counted in
+//! `writes.rs`. Every proposal was tested with keys and locks that were seen.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,30 +9,31 @@ use lockwarden_lock::data_guard::{KeyPattern, LockTemplate};
 use crate::shape::{Piece, Shape};
 use crate::toml_text::{free_name, is_name_byte, line, quoted};
 
-/// Fewer writes under the lock say nothing.
+/// Fewer writes under the lock than this prove nothing.
 pub const ENOUGH_WRITES: u64 = 5;
-/// Locks that vary are proposed from so many different ones on.
+/// Locks whose names vary are proposed once this many different ones were seen.
 pub const ENOUGH_LOCKS: u64 = 2;
-/// That share of the writes is under the lock, in percent.
+/// At least this share of the writes must be under the lock, in percent.
 pub const MOST: u64 = 80;
-/// Guards that are proposed at most: as many as one configuration may have.
+/// The most guards that are proposed: as many as one configuration may have.
 const MAX_PROPOSED: usize = lockwarden_lock::data_guard::MAX_GUARDS;
-/// Patterns of one guard.
+/// The most patterns of one guard.
 const MAX_KEYS: usize = lockwarden_lock::data_guard::MAX_PATTERNS;
-/// From so many on, patterns that differ in the last part of their names alone are one: those of jobs by their names, say.
+/// From this many patterns on, those that differ only in the last part of their names become one: jobs by name, for
+/// example.
 const FOLDED_FROM: usize = 3;
-/// Applications that a comment names.
+/// The most applications that a comment names.
 const MAX_NAMED: usize = 4;
 
 /// Why there is no guard for keys that are written in a way that a guard refuses.
 pub const UNFIT: &str = "written by commands that wait, or that give the lock back as well, which a guard would refuse";
 
-/// What a proposal follows from: keys of one pattern under locks of one.
+/// The basis of a proposal: keys of one pattern that are written under locks of one pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardCandidate {
-    /// A pattern of a `[[guard]]`.
+    /// The pattern of the keys, as in `[[guard]]`.
     pub keys: String,
-    /// Its lock, with the names of the pattern.
+    /// Its lock; it uses the names of the pattern.
     pub lock: String,
     /// The words of the keys, lower case.
     pub words: Vec<String>,
@@ -40,7 +41,7 @@ pub struct GuardCandidate {
     pub under: u64,
     /// Writes by clients that did not hold it.
     pub without: u64,
-    /// About how many different locks; no more than 64 are told apart.
+    /// About how many different locks; at most 64 are distinguished.
     pub locks: u64,
     /// The lock's name does not vary.
     pub is_fixed: bool,
@@ -48,13 +49,14 @@ pub struct GuardCandidate {
     pub example: Vec<u8>,
     /// The lock under which it was written.
     pub example_lock: Vec<u8>,
-    /// Who wrote without the lock, and how often.
+    /// Applications that wrote without the lock, and how often.
     pub outsiders: Vec<(String, u64)>,
-    /// Who wrote such a key before it took the lock, and over how many connections: a guard would keep it from starting.
+    /// Applications that wrote such a key before they took the lock, and over how many connections: a guard would keep
+    /// them from starting.
     pub starters: Vec<(String, u64)>,
-    /// Whether some write was of a kind that a guard refuses: a command that waits, or that gives the lock back as well.
+    /// Whether any write was of a kind that a guard refuses: a command that waits, or one that also releases the lock.
     pub is_unfit: bool,
-    /// The last of those writes: the key, and who it was.
+    /// The last write without the lock: the key, and the application.
     pub outside: Option<(Vec<u8>, String)>,
 }
 
@@ -67,12 +69,12 @@ impl GuardCandidate {
         enough && most && (self.is_fixed || self.locks >= ENOUGH_LOCKS)
     }
 
-    /// Whether a guard would leave the application at work.
+    /// Whether the application would still work with a guard.
     pub fn may_be_guarded(&self) -> bool {
         self.starters.is_empty() && !self.is_unfit
     }
 
-    /// Whether a guard of these patterns would want this lock of whoever writes this key.
+    /// Whether a guard with these patterns would require this lock for a write of this key.
     pub fn guards(&self, key: &[u8], lock: &[u8]) -> bool {
         let (Ok(pattern), Ok(template)) = (KeyPattern::new(&self.keys), LockTemplate::new(&self.lock)) else {
             return false;
@@ -81,7 +83,7 @@ impl GuardCandidate {
         captures.is_some_and(|captures| template.fill(&captures) == lock)
     }
 
-    /// Keys that its pattern and its lock stand for: one that was seen, and one that was made up.
+    /// Two examples of a key with its lock: one that was seen, and one that is generated from the patterns.
     pub fn stand_for(&self) -> [(Vec<u8>, Vec<u8>); 2] {
         let key = KeyPattern::new(&self.keys).map(|pattern| pattern.example());
         let lock = LockTemplate::new(&self.lock).map(|lock| lock.example());
@@ -89,7 +91,7 @@ impl GuardCandidate {
     }
 }
 
-/// A shape in the words of a `[[guard]]`; `None` where it is no text.
+/// A shape, spelled as a pattern of a `[[guard]]`; `None` where it is not valid UTF-8.
 pub(crate) fn template(shape: &Shape, name: &dyn Fn(usize) -> Option<String>) -> Option<String> {
     let mut text = Vec::new();
     let is_named = |place: usize, piece: &Piece| matches!(piece, Piece::Any) && name(place).is_some();
@@ -102,7 +104,7 @@ pub(crate) fn template(shape: &Shape, name: &dyn Fn(usize) -> Option<String>) ->
             Piece::Separator(byte) => put(&mut text, *byte),
             Piece::Any => match name(place) {
                 Some(name) => text.extend_from_slice(format!("{{{name}}}").as_bytes()),
-                // A guard takes no `*` in front of a name.
+                // A guard allows no `*` before a name.
                 None if Some(place) < last_named => {
                     text.extend_from_slice(format!("{{part-{place}}}").as_bytes());
                 }
@@ -120,9 +122,9 @@ fn put(text: &mut Vec<u8>, byte: u8) {
     text.push(byte);
 }
 
-/// Of all candidates those that are proposed, the most written first: of each pattern of keys the lock that most of its
-/// writes were under. `is_lock` says whether a key is a lock, in a namespace or in one that is proposed; `is_guarded`, that
-/// some guard has it already.
+/// Selects the candidates to propose, the most written first. For each pattern of keys that is the lock under which
+/// most of its writes were. `is_lock` says whether a key is a lock, of an existing or a proposed namespace;
+/// `is_guarded`, whether a guard covers the key already.
 pub fn proposed(
     candidates: Vec<GuardCandidate>,
     is_lock: &dyn Fn(&[u8]) -> bool,
@@ -134,7 +136,8 @@ pub fn proposed(
     };
     let mut candidates = folded(candidates);
     candidates.retain(fits);
-    // Of two that cover as many writes the one that tells locks apart keeps fewer clients waiting.
+    // Of two with as many writes, the one whose lock name varies comes first: it makes fewer clients wait for each
+    // other.
     candidates.sort_by(|a, b| {
         let most = b.under.cmp(&a.under).then(a.is_fixed.cmp(&b.is_fixed));
         most.then_with(|| (&a.keys, &a.lock).cmp(&(&b.keys, &b.lock)))
@@ -149,7 +152,7 @@ pub fn proposed(
     proposed
 }
 
-/// Puts patterns together that differ only in the last of three parts or more.
+/// Merges patterns of three or more parts that differ only in the last one.
 fn folded(candidates: Vec<GuardCandidate>) -> Vec<GuardCandidate> {
     let mut alike: BTreeMap<(String, String), Vec<GuardCandidate>> = BTreeMap::new();
     let mut all = Vec::new();
@@ -172,7 +175,7 @@ fn folded(candidates: Vec<GuardCandidate>) -> Vec<GuardCandidate> {
     all
 }
 
-/// All of them as one pattern, if that is one for their keys.
+/// All of them as one pattern, if one pattern fits all their keys.
 fn together(keys: String, all: &[GuardCandidate]) -> Option<GuardCandidate> {
     let mut one = all.first()?.clone();
     one.keys = keys;
@@ -206,8 +209,8 @@ fn same_keys(a: &GuardCandidate, b: &GuardCandidate) -> bool {
     matches(&a.keys, &b.example) && matches(&b.keys, &a.example)
 }
 
-/// The configuration for them, as text of TOML; of what is written before the lock is taken it says why it is in no guard.
-/// `names` are the guards that there are.
+/// The configuration for the proposals, as TOML. For data that is written before the lock is taken, a comment says why
+/// no guard covers it. `names` are those of the existing guards.
 pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
     let mut guards: Vec<Vec<&GuardCandidate>> = Vec::new();
     for one in proposed {
@@ -254,7 +257,7 @@ fn put_guard(text: &mut String, guard: &[&GuardCandidate], name: &str) {
     );
 }
 
-/// Why, in a sentence.
+/// The reason for the proposal, in one sentence.
 pub fn why(one: &GuardCandidate) -> String {
     let all = one.under.saturating_add(one.without);
     let mut why = format!("{}: {} of {all} writes under the lock", one.keys, one.under);
@@ -268,7 +271,7 @@ pub fn why(one: &GuardCandidate) -> String {
     why
 }
 
-/// Why it is in no guard, in a sentence.
+/// The reason why no guard covers it, in one sentence.
 pub fn why_not(one: &GuardCandidate) -> String {
     if one.is_unfit {
         return format!("no guard for {} under {}: {UNFIT}", one.keys, one.lock);

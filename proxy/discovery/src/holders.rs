@@ -1,6 +1,6 @@
-//! Which connection holds which keys that were taken like locks, by the sightings of them. Bounded: of each connection the
-//! last few of each shape are known, so that a program which takes a marker for each item of its work still holds the lock
-//! that it works under.
+//! Which connection holds which keys that were taken like locks, derived from sightings. Bounded: for each connection
+//! only the last few keys of each shape are kept. So a program that takes a marker for each item of its work still
+//! counts as holding the lock that it works under.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,13 +11,13 @@ use crate::key_hash::KeyHash;
 use crate::shape::Shape;
 use crate::sighting::{Compares, Did, Sighting};
 
-/// Keys that are known to be held, of all connections; beyond this limit the oldest are forgotten.
+/// Held keys of all connections. Beyond this limit the oldest are forgotten.
 const MAX_HELD: usize = 32_768;
-/// Keys of one connection.
+/// Held keys of one connection.
 const MAX_OWN: usize = 16;
-/// Keys of one shape and one connection.
+/// Held keys of one shape and one connection.
 const MAX_ALIKE: usize = 4;
-/// A longer name is no lock's: bytes.
+/// A key longer than this is no lock, bytes.
 const MAX_KEY: usize = 256;
 
 /// A key that a connection holds.
@@ -34,7 +34,7 @@ struct Held {
     session: u64,
     /// When its TTL ends, Unix time, ms; `None` for none.
     until_ms: Option<u64>,
-    /// Number among all, by which its place in the queue is known to be its own.
+    /// Unique number of this entry. It shows whether an entry of the queue belongs to it.
     number: u64,
 }
 
@@ -49,19 +49,19 @@ impl Held {
 pub(crate) struct Holders {
     held: HashMap<KeyHash, Held>,
     own: HashMap<u64, SmallVec<[Own; 1]>>,
-    /// What is held in the order in which it was taken.
+    /// The held keys in the order of their grants.
     order: VecDeque<(KeyHash, u64)>,
     taken: u64,
 }
 
 impl Holders {
-    /// Takes one sighting into account.
+    /// Records one sighting.
     pub(crate) fn see(&mut self, sighting: &Sighting) {
         let hash = KeyHash::of(sighting.db, &sighting.key);
         let now_ms = sighting.at_ms;
         let until = |ttl_ms: Option<u64>| ttl_ms.map(|ms| now_ms.saturating_add(ms));
         let held = self.held.get_mut(&hash).filter(|held| !held.is_over(now_ms));
-        // What a reply would have said follows from what was seen before.
+        // If the reply was not seen, the result follows from the earlier sightings.
         let is_free = held.is_none();
         let is_own = held.as_ref().is_some_and(|held| held.session == sighting.session);
         match sighting.did {
@@ -79,7 +79,7 @@ impl Holders {
                     held.until_ms = until(ttl_ms);
                 }
             }
-            // Somebody else's value: it is that client's now.
+            // Another client overwrote the value: the key is that client's now.
             Did::Store { ttl_ms, .. } if !is_free => self.take(sighting, hash, until(ttl_ms)),
             Did::Release { compares, done }
                 if done.unwrap_or(is_own || matches!(compares, Compares::No | Compares::Before)) =>
@@ -91,7 +91,7 @@ impl Holders {
         }
     }
 
-    /// The keys of a database that a connection holds.
+    /// The keys in this database that a connection holds.
     pub(crate) fn of(&self, session: u64, db: u32, now_ms: u64) -> impl Iterator<Item = &Bytes> {
         let own = self.own.get(&session).into_iter().flatten();
         let is_held = move |own: &&Own| {
@@ -101,7 +101,7 @@ impl Holders {
         own.filter(is_held).map(|own| &own.key)
     }
 
-    /// Forgets what has run out.
+    /// Forgets what has expired.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         let over = self.held.iter().filter(|(_, held)| held.is_over(now_ms));
         let over: Vec<KeyHash> = over.map(|(hash, _)| *hash).collect();

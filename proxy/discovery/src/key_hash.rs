@@ -1,11 +1,11 @@
-//! Names keys by numbers.
+//! Hashes of keys.
 
-/// A name for a key in its database: equal for equal keys.
+/// A hash of a key and its database: equal for equal keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// Of a key.
+    /// The hash of this key.
     pub fn of(db: u32, key: &[u8]) -> KeyHash {
         KeyHash(twox_hash::XxHash3_64::oneshot_with_seed(u64::from(db), key))
     }

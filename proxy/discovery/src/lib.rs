@@ -1,7 +1,8 @@
-//! Finds the locks among keys of which nobody has said that they are locks, by what applications do with them. Told of
-//! [`Sighting`]s, a [`Collector`] folds keys into patterns and says of each what its keys are, and [`propose`] writes the
-//! configuration that would govern those that are locks. Of data that is written under a lock it says so, too, and [`guards`]
-//! writes what would keep others from writing it. Pure: no I/O, no clock. It never decides about a lock.
+//! Finds the locks among keys that no namespace covers, from what applications do with them. A [`Collector`] gets
+//! [`Sighting`]s, folds keys into patterns and decides for each pattern what its keys are. [`propose`] writes the
+//! configuration that would govern those that are locks. It also finds data that is written under a lock: [`guards`]
+//! writes the configuration that would keep other clients from writing it. Pure: no I/O, no clock. It never decides
+//! about a lock.
 
 pub mod sighting;
 

@@ -1,12 +1,12 @@
-//! What calls of scripts of lock libraries do, told by the digest of the script: its role and its arguments are in
-//! [`lockwarden_lock::library_scripts`]. For scripts that no recipe describes.
+//! What calls of lock libraries' scripts do, for scripts that no recipe describes. A script is recognised by its
+//! digest; its role and its arguments are in [`lockwarden_lock::library_scripts`].
 
 use lockwarden_lock::library_scripts::{Done, Manner, Role, find};
 use lockwarden_lock::op::{LockCommand, LockOp};
 
 use crate::sighting::{Compares, Did, Doings, Spelling, Stored};
 
-/// The manner of a script, if it is one of a library and about locks.
+/// How a script works, if it belongs to a library and is about locks.
 fn manner(command: &LockCommand) -> Option<&'static Manner> {
     let LockOp::Wrapped { script, .. } = &command.op else {
         return None;
@@ -14,7 +14,7 @@ fn manner(command: &LockCommand) -> Option<&'static Manner> {
     Some(find(&script.sha)?.manner).filter(|manner| manner.is_about_locks())
 }
 
-/// What it does to each of its locks; nothing where the script is not known.
+/// What it does to each of its locks; `None` where the script is unknown.
 pub(crate) fn doings(command: &LockCommand) -> Option<Doings> {
     let manner = manner(command)?;
     let LockOp::Wrapped { locks, keys, .. } = &command.op else {
@@ -53,7 +53,7 @@ pub(crate) fn doings(command: &LockCommand) -> Option<Doings> {
     Some(locks.map(|(target, _)| (target.key.clone(), did)).collect())
 }
 
-/// Whether a reply says that it was done; `None` where that is not known.
+/// Whether a reply says that it was done; `None` where that is unknown.
 pub(crate) fn is_done(command: &LockCommand, reply: &[u8]) -> Option<Option<bool>> {
     let manner = manner(command)?;
     let is_nil = || [&b"$-1"[..], b"*-1", b"_"].iter().any(|nil| reply.starts_with(nil));
@@ -66,14 +66,14 @@ pub(crate) fn is_done(command: &LockCommand, reply: &[u8]) -> Option<Option<bool
         Done::Nil => Some(is_nil()),
         Done::Status => Some(reply.starts_with(b"+OK") || reply.starts_with(b"$2\r\nOK")),
         Done::Number(0) => Some(number() == Some(0)),
-        // Those of several keys reply how many there were.
+        // Scripts on several keys reply with a count.
         Done::Number(_) => Some(number().is_some_and(|count| count > 0)),
         Done::Unknown if is_nil() => Some(false),
         Done::Unknown => number().map(|count| count > 0),
     })
 }
 
-/// Whether the commands that the script runs show no lock, so that the call has to.
+/// Whether the commands that the script runs do not show the lock, so that it must be read from the call.
 pub(crate) fn is_hidden(command: &LockCommand) -> bool {
     manner(command).is_some_and(Manner::is_hidden)
 }
@@ -90,7 +90,7 @@ mod tests {
     use crate::recognise::{Scripts, recognise};
     use crate::sighting::answered;
 
-    /// What calls by digest do, and are said to have done by these replies.
+    /// What calls by digest do, and what they did according to these replies.
     fn seen(words: &[&str], reply: &str) -> Vec<(String, Did)> {
         let request = OwnedRequest::new(words.iter().map(|word| word.as_bytes()));
         let of_text = |text: &[u8]| Arc::new(ScriptFacts::of(text));

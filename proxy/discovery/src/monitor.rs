@@ -1,5 +1,5 @@
-//! Sightings from Redis's `MONITOR`: one line a command, in the order in which the server carries them out, without
-//! replies. Commands that a script calls stand behind the call, as coming from `lua`.
+//! Sightings from Redis's `MONITOR`: one line per command, in the order of execution, without replies. Commands that a
+//! script calls follow the call, with `lua` as their source.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::recognise::{Interest, Scripts, is_hsetnx, recognise, stores, writes_d
 use crate::sighting::{Compares, Did, Sighting, Spelling, doings, field_taken, watched};
 use crate::writes::Wrote;
 
-/// Words of a line that are read: a command on locks has few.
+/// Words that are read of a line: a command on locks has few.
 const MAX_WORDS: usize = 64;
-/// Leases are looked through for those that have run out this often, milliseconds.
+/// How often expired leases are looked for, milliseconds.
 const EXPIRE_EVERY_MS: u64 = 1_000;
 /// Clients whose names are remembered.
 const MAX_NAMES: usize = 10_000;
 
-/// Names a connection by where it comes from.
+/// Identifies a connection by its source address.
 fn session(from: &str) -> u64 {
     XxHash3_64::oneshot(from.as_bytes())
 }
@@ -38,7 +38,7 @@ pub struct Line<'a> {
     pub at_ms: u64,
     /// The logical database.
     pub db: u32,
-    /// Where it comes from: an address, `unix:` and a path, or `lua`.
+    /// Its source: an address, `unix:` and a path, or `lua`.
     pub from: &'a str,
     /// The command.
     pub words: Vec<Vec<u8>>,
@@ -67,7 +67,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The words of a line, each between quotation marks, with `\x00` for what cannot be printed.
+/// The words of a line, each in quotation marks, with `\x00` for bytes that cannot be printed.
 fn words(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     while !rest.is_empty() && words.len() < MAX_WORDS {
@@ -104,41 +104,41 @@ fn words(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Collects what `MONITOR` tells.
+/// Collects what `MONITOR` reports.
 #[derive(Default)]
 pub struct Monitor {
-    /// What came of it.
+    /// The results.
     pub collector: Collector,
-    /// The names of clients, by where they come from.
+    /// The names of clients, by their source address.
     names: HashMap<String, Arc<str>>,
-    /// What connections wrote before they took a lock, of those that began meanwhile; nothing where it is not known which
-    /// were there before.
+    /// What connections wrote before they took a lock; only of connections that began after the start. `None` where it
+    /// is unknown which connections are older.
     first: Option<HashMap<u64, FirstWrites>>,
-    /// Who called the script whose commands are told now.
+    /// The client that called the script whose commands follow now.
     caller: Option<String>,
-    /// What that script has written so far. Where it takes a lock or gives one back, that is part of how the lock works, and
-    /// no data under it.
+    /// What that script has written so far. If it takes or releases a lock, its writes are part of the lock's
+    /// mechanism, and not data under the lock.
     of_script: Vec<Wrote>,
     script_handles_lock: bool,
-    /// Keys that it has read: what it does to them depends on that.
+    /// Keys that this script has read: what it does to them depends on the values.
     script_asked: Vec<Vec<u8>>,
-    /// Connections that watch keys, and whether each is in a block.
+    /// Connections that watch keys, and whether each is inside `MULTI`.
     watching: HashMap<u64, bool>,
     commands: u64,
     unreadable: u64,
-    /// When leases were last looked through for those that have run out, Unix time, ms.
+    /// When expired leases were last looked for, Unix time, ms.
     expired_ms: u64,
 }
 
 impl Monitor {
-    /// A client has a name. Of those above the bound the address is their name.
+    /// Sets the name of a client. Beyond the bound, clients are identified by their address.
     pub fn name(&mut self, from: &str, name: &str) {
         if !name.is_empty() && self.names.len() < MAX_NAMES {
             self.names.insert(from.to_owned(), name.into());
         }
     }
 
-    /// These connections were there before: what each has done until now nobody knows.
+    /// These connections existed before the start: what they have done until now is unknown.
     pub fn were_there<'a>(&mut self, all: impl Iterator<Item = &'a str>) {
         let known = |from: &str| {
             let mut first = FirstWrites::default();
@@ -163,13 +163,13 @@ impl Monitor {
         self.commands
     }
 
-    /// Lines that are not as Redis writes them.
+    /// Lines that are not in Redis's format.
     pub fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// Takes a line into account. A namespace has the keys for which `is_claimed` says yes: of those is only remembered whose
-    /// they are.
+    /// Reads one line. Keys for which `is_claimed` returns true belong to a namespace: for these, only the holder is
+    /// remembered.
     pub fn see(&mut self, line: &[u8], is_claimed: &dyn Fn(&[u8]) -> bool) {
         let Some(line) = Line::read(line) else {
             self.unreadable += 1;
@@ -219,7 +219,7 @@ impl Monitor {
         let application = self.application(&from);
         if writes {
             let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
-            // What cannot be read to its end is not all there, or Redis has refused it.
+            // A command that cannot be read to its end was cut off, or Redis refused it.
             let _ = for_each_key(spec, &request, &mut |_, key, access| {
                 if access == Access::Write {
                     keys.push(key);
@@ -253,7 +253,7 @@ impl Monitor {
             return;
         }
         let is_in_block = self.watching.get(&session) == Some(&true);
-        // What a script does to a key that it has read depends on what it found.
+        // What a script does to a key that it has read depends on the value.
         let key = words.get(1).copied().unwrap_or_default();
         let has_asked = in_script && self.script_asked.iter().any(|asked| *asked == key);
         let is_free = !self.collector.is_held(line.db, key, line.at_ms);
@@ -298,10 +298,11 @@ impl Monitor {
         for (key, did) in did_what {
             match (did, in_script, is_script) {
                 (did, _, true) if is_hidden => see(key, did),
-                // Its commands follow, which say what it did. Redisson's take is none that they show.
+                // The script's own commands follow and show what it did. Only Redisson's acquire is not visible in
+                // them.
                 (Did::Acquire { spelling: Spelling::Redisson, .. }, _, true) => see(key, did),
                 (_, _, true) => {}
-                // A script deletes what it has compared before, and what it has found is there.
+                // A script that read a key and then deletes it has compared the value, and the key existed.
                 (Did::Release { .. }, true, _) if has_asked => {
                     see(key, Did::Release { compares: Compares::Before, done: Some(true) })
                 }
@@ -318,7 +319,7 @@ impl Monitor {
         }
     }
 
-    /// The commands of a script have all been told.
+    /// The last command of the script was read.
     fn end_of_script(&mut self) {
         self.script_asked.clear();
         let wrote = std::mem::take(&mut self.of_script);
@@ -327,7 +328,7 @@ impl Monitor {
         }
     }
 
-    /// Who watches keys, and is in a block.
+    /// Tracks which connections watch keys and are inside `MULTI`.
     fn note_block(&mut self, name: &str, session: u64) {
         match name {
             "watch" if self.watching.len() < MAX_NAMES => {
@@ -347,7 +348,7 @@ impl Monitor {
         if let Some(name) = self.names.get(from) {
             return name.clone();
         }
-        // Without a name it is the machine that tells one from another.
+        // Without a name, the host identifies the application.
         let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
         host.into()
     }

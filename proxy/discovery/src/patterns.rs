@@ -1,18 +1,18 @@
-//! The patterns of the keys that were seen: shapes that differ in one word only are one pattern as soon as there are
-//! many such words, as with the names of tenants. Bounded, whatever the keys are.
+//! The patterns of the keys that were seen. Shapes that differ in only one word become one pattern as soon as there are
+//! many such words, for example tenants' names. Bounded, whatever the keys are.
 
 use std::collections::HashMap;
 
 use crate::shape::Shape;
 
-/// Patterns that are told apart.
+/// Patterns that are distinguished.
 pub const MAX_PATTERNS: usize = 1_000;
-/// Words in one place that are told apart, in all places but the first.
+/// Distinct words in one place, for all places but the first.
 const MAX_WORDS: usize = 12;
-/// The same for the first word, which most often names the application: families of different applications have
-/// nothing in common.
+/// The same for the first word, which most often names the application: keys of different applications have nothing in
+/// common.
 const MAX_FIRST_WORDS: usize = 24;
-/// Single digits in one place that are told apart: v1, v2 and v3 are names, u0 to u9 are not.
+/// Distinct single digits in one place: v1, v2 and v3 are names, u0 to u9 are not.
 const MAX_DIGITS: usize = 3;
 /// Words of a shape that may turn out to vary.
 const MAX_PLACES: usize = 8;
@@ -21,35 +21,36 @@ const MAX_PLACES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PatternId(usize);
 
-/// One pattern went into another, which is more general.
+/// One pattern was merged into another, more general one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merged {
-    /// See the struct.
+    /// The pattern that was merged.
     pub from: PatternId,
-    /// See the struct.
+    /// The more general pattern.
     pub into: PatternId,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Patterns {
-    /// Every shape that was a pattern, with where it went.
+    /// Every shape that was ever a pattern, and what it was merged into.
     all: Vec<(Shape, Option<PatternId>)>,
     by_shape: HashMap<Shape, PatternId>,
-    /// Patterns that are alike but for one word, by what they have in common.
+    /// Patterns that differ only in one word, by their common part.
     alike: HashMap<Shape, Vec<PatternId>>,
-    /// Those that were learnt from several.
+    /// Patterns that were learnt by merging.
     learnt: Vec<PatternId>,
 }
 
 impl Patterns {
-    /// The pattern of a key, and which patterns became one on its account. `None` if there is no room for another one.
+    /// The pattern of a key; `merged` gets the patterns that became one because of it. `None` if there is no room for
+    /// another pattern.
     pub fn find(&mut self, key: &[u8], merged: &mut Vec<Merged>) -> Option<PatternId> {
         let shape = Shape::of(key);
         if let Some(known) = self.known(&shape) {
             return Some(known);
         }
-        // Shapes that went into others keep their places, so that what was counted under them is found.
+        // Merged shapes keep their places, so that counts stored under them are still found.
         if self.by_shape.len() >= MAX_PATTERNS || self.all.len() >= 4 * MAX_PATTERNS {
             return None;
         }
@@ -57,7 +58,7 @@ impl Patterns {
         Some(self.current(id))
     }
 
-    /// The pattern of a shape, if there is one.
+    /// The pattern of a shape, if it is known.
     pub(crate) fn known(&self, shape: &Shape) -> Option<PatternId> {
         let exact = self.by_shape.get(shape).copied();
         let of_numbers = || {
@@ -80,7 +81,7 @@ impl Patterns {
         &self.all[id.0].0
     }
 
-    /// The pattern that this one is part of by now.
+    /// The pattern that this one has been merged into by now.
     pub fn current(&self, id: PatternId) -> PatternId {
         let mut at = id;
         while let Some(next) = self.all[at.0].1 {
@@ -97,7 +98,7 @@ impl Patterns {
         let words: Vec<usize> = shape.words().take(MAX_PLACES).collect();
         for (number, at) in words.into_iter().enumerate() {
             let common = shape.with_any(at);
-            // What is left has to tell these keys from all others.
+            // The common part must still distinguish these keys from all others.
             if !common.is_named() {
                 continue;
             }
@@ -118,7 +119,7 @@ impl Patterns {
         id
     }
 
-    /// Patterns with a single digit where this one has numbers are part of it.
+    /// Patterns with a single digit where this one has numbers become part of it.
     fn take_digits(&mut self, shape: &Shape, into: PatternId, merged: &mut Vec<Merged>) {
         let Some(alike) = self.alike.get_mut(shape) else {
             return;
@@ -136,7 +137,7 @@ impl Patterns {
         }
     }
 
-    /// Makes one pattern of all that have this in common.
+    /// Merges all patterns with this common part into one.
     fn learn(&mut self, common: Shape, merged: &mut Vec<Merged>) -> PatternId {
         let into = match self.by_shape.get(&common) {
             Some(known) => *known,
@@ -213,7 +214,7 @@ mod tests {
         let now = patterns.current(first);
         assert_eq!(patterns.shape(now).to_string(), "lock:*");
         assert!(merged.iter().any(|one| one.from == first && one.into == now));
-        // One that came later is not told from the others.
+        // A word that comes later belongs to the same pattern.
         assert_eq!(patterns.find(b"lock:later", &mut merged), Some(now));
     }
 

@@ -1,5 +1,5 @@
-//! The configuration that would govern the locks that were found: families that work alike share a namespace, and every
-//! line says what was seen that it follows from.
+//! The configuration that would govern the locks that were found. Families with the same rules share a namespace, and
+//! every line says which observation it follows from.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::sighting::Spelling;
 use crate::toml_text::{free_name, is_name_byte, line, quoted};
 use crate::verdict::{Confidence, Kind, Verdict};
 
-/// Durations that people write, with their names; milliseconds.
+/// Durations that people usually write, in milliseconds, with their spelling.
 const USUAL: [(u64, &str); 18] = [
     (1_000, "1s"),
     (2_000, "2s"),
@@ -32,39 +32,39 @@ const USUAL: [(u64, &str); 18] = [
     (172_800_000, "2d"),
     (604_800_000, "7d"),
 ];
-/// The default TTL of a policy, and the least that is proposed: ms. With keep-alive a short TTL only says how long a
+/// The default TTL of a policy, and the lowest that is proposed, ms. With keep-alive, the TTL only decides how long a
 /// dead holder blocks the others.
 const DEFAULT_TTL_MS: u64 = 30_000;
-/// The same of locks that a job takes with it from one process to another: it may wait long before it is done. ms.
+/// The same for locks that a job takes from one process to another, ms: the job may wait long before it is done.
 const HAND_OVER_TTL_MS: u64 = 3_600_000;
-/// What a proposal follows from, of one pattern: as one proxy has seen it, or several together.
+/// What a proposal is based on, for one pattern: seen by one proxy, or by several together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// A Redis glob.
     pub glob: Vec<u8>,
     /// A key that it matches.
     pub example: Vec<u8>,
-    /// Whether the glob has a word that tells its keys from others.
+    /// Whether the glob contains a word that distinguishes its keys from others.
     pub is_named: bool,
     /// The words of its keys, lower case.
     pub words: Vec<String>,
     /// What the keys are.
     pub verdict: Verdict,
-    /// Whether INCR takes them.
+    /// Whether `INCR` takes them.
     pub counts: bool,
-    /// Given back over the connection that took it, or another one of its pool.
+    /// Released by the connection that took it, or by another one of its pool.
     pub released: u64,
-    /// Given back by another process of the application.
+    /// Released by another process of the same application.
     pub handed_over: u64,
-    /// Deleted by others.
+    /// Deleted by other clients.
     pub foreign: u64,
     /// Deleted by clients that never take such keys.
     pub swept: u64,
     /// Leases that had no TTL.
     pub without_ttl: u64,
-    /// The longest TTL, ms; 0: none was asked for.
+    /// The longest TTL, ms; 0: none was requested.
     pub longest_ttl_ms: u64,
-    /// How long 999 of 1,000 leases were held at most.
+    /// The time within which 99.9 % of the leases were released, ms.
     pub hold_p999_ms: Option<u64>,
 }
 
@@ -94,13 +94,13 @@ impl Candidate {
         self.released + self.handed_over + self.foreign + self.swept
     }
 
-    /// More than one of five releases came from other applications, or from connections that were refused the lock: enforcing
-    /// would stop some. Threads that share a pool have fewer, unless they do little else than wait.
+    /// More than one in five releases came from other applications, or from connections that were refused the lock:
+    /// enforcing would block some of them. Threads that share a pool stay below that, unless they do little but wait.
     fn is_misused(&self) -> bool {
         self.foreign * 5 > self.given_back()
     }
 
-    /// Given back by others than took them, in a namespace where that is meant.
+    /// Releases by other clients than the holder, where that is intended.
     fn by_others(&self) -> u64 {
         match self.verdict.hands_over {
             true => self.handed_over + self.swept,
@@ -109,7 +109,7 @@ impl Candidate {
     }
 }
 
-/// What is chosen for a family.
+/// The settings chosen for a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rules {
     kind: Kind,
@@ -117,14 +117,14 @@ struct Rules {
     hand_over: bool,
     default_ms: u64,
     ceiling_ms: u64,
-    /// Shares its namespace with no other family, which could not be enforced before this one is mended.
+    /// Shares its namespace with no other family: the others could not be enforced before this one is repaired.
     by_itself: bool,
 }
 
 impl Rules {
     fn of(one: &Candidate) -> Rules {
         let longest = one.longest_ttl_ms.max(DEFAULT_TTL_MS * 2);
-        // Four times what nearly every holder needed: it is how long a dead holder blocks the others.
+        // Four times what nearly every holder needed: this is how long a dead holder blocks the others.
         let needed = one.hold_p999_ms.unwrap_or(0).saturating_mul(4);
         let hand_over = one.by_others() * 2 > one.given_back();
         let least = match hand_over && one.without_ttl > 0 {
@@ -143,7 +143,7 @@ impl Rules {
     }
 }
 
-/// The usual duration that is not below this one.
+/// The shortest usual duration that is not below this one.
 fn usual(ms: u64) -> (u64, String) {
     let fits = USUAL.iter().find(|(one, _)| *one >= ms);
     match fits {
@@ -155,16 +155,16 @@ fn usual(ms: u64) -> (u64, String) {
     }
 }
 
-/// A namespace for families that work alike.
+/// A namespace for families with the same rules.
 struct Family<'a> {
     rules: Rules,
-    /// How many patterns of proposed locks stand within one another below it. A key belongs to the first namespace that
-    /// matches, so the narrower come first.
+    /// How many patterns of proposed locks are nested below it. A key belongs to the first namespace that matches, so
+    /// the narrower ones come first.
     depth: usize,
     patterns: Vec<&'a Candidate>,
 }
 
-/// Families that work alike share a namespace, but for those that another family's stand between, and those that are misused.
+/// Families with the same rules and the same depth share a namespace. Misused families get one of their own.
 fn families(patterns: &[Candidate]) -> Vec<Family<'_>> {
     let all: Vec<&Candidate> = patterns.iter().filter(|one| is_proposed(one)).collect();
     let depths = depths(&all);
@@ -185,11 +185,11 @@ fn families(patterns: &[Candidate]) -> Vec<Family<'_>> {
     families
 }
 
-/// Of each pattern how many stand within one another below it.
+/// For each pattern, how many patterns are nested below it.
 fn depths(all: &[&Candidate]) -> Vec<usize> {
     let globs: Vec<Glob> = all.iter().map(|one| Glob::new(one.glob.clone().into())).collect();
     let keys: Vec<[Vec<u8>; 3]> = all.iter().map(|one| keys_of(&one.glob)).collect();
-    // No pattern has fewer bytes of its own than one that covers it, or as many and more stars.
+    // A pattern that covers another one has fewer literal bytes, or as many and at least as many stars.
     let width = |at: &usize| {
         let glob = &all[*at].glob;
         let stars = glob.iter().filter(|byte| **byte == b'*').count();
@@ -206,8 +206,8 @@ fn depths(all: &[&Candidate]) -> Vec<usize> {
     depths
 }
 
-/// Keys that stand for all that a pattern matches, which has no special byte but stars and what is escaped. Stars take anything,
-/// so three names in their place will do.
+/// Sample keys that represent everything a pattern matches. A pattern has no special bytes but stars and escapes. A
+/// star matches anything, so three names in its place are enough.
 fn keys_of(glob: &[u8]) -> [Vec<u8>; 3] {
     let any: [&[u8]; 3] = [b"", b"\x01", b"\x01\x02\x01"];
     any.map(|any| {
@@ -224,8 +224,8 @@ fn keys_of(glob: &[u8]) -> [Vec<u8>; 3] {
     })
 }
 
-/// The configuration, as text of TOML; `period` is what was watched, in words. `names` are the namespaces that there are, and
-/// `guards` the text for guards ([`crate::guards::toml`]).
+/// The configuration, as TOML. `period` is the time of observation, in words; `names` are the existing namespaces;
+/// `guards` is the text for guards ([`crate::guards::toml`]).
 pub fn toml(patterns: &[Candidate], guards: &str, period: &str, names: &[String]) -> String {
     let families = families(patterns);
     let mut text = format!(
@@ -245,9 +245,9 @@ pub fn toml(patterns: &[Candidate], guards: &str, period: &str, names: &[String]
     text
 }
 
-/// Whether a pattern of keys is proposed as locks.
+/// Whether the keys of a pattern are proposed as locks.
 pub fn is_proposed(pattern: &Candidate) -> bool {
-    // A configuration is text.
+    // The configuration file is UTF-8.
     std::str::from_utf8(&pattern.glob).is_ok()
         && pattern.verdict.kind.is_lock()
         && pattern.verdict.confidence > Confidence::Guess
@@ -330,7 +330,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
     }
 }
 
-/// What is left out, and why.
+/// Lists what is left out, and why.
 fn put_others(text: &mut String, patterns: &[Candidate]) {
     let mut others = patterns.iter().filter(|pattern| !is_proposed(pattern)).peekable();
     if others.peek().is_some() {
@@ -348,7 +348,7 @@ fn put_others(text: &mut String, patterns: &[Candidate]) {
     }
 }
 
-/// A name that no other namespace has, made of the words of the first pattern.
+/// A name that no other namespace has, from the words of the first pattern.
 fn name(family: &Family<'_>, used: &[String]) -> String {
     let words = family.patterns.first().map(|pattern| pattern.words.join("-"));
     let name: String = words.unwrap_or_default().chars().filter(|one| is_name_byte(*one)).collect();

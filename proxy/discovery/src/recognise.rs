@@ -1,5 +1,6 @@
-//! Which requests may be about a lock although no namespace has their key. A quick look at the command first, because
-//! nearly every request passes here; the full reading is that of [`lockwarden_lock::classify`], as if every key were a lock.
+//! Which requests may be about a lock although no namespace covers their key. A quick look at the command comes first,
+//! because nearly every request passes here. The full reading is that of [`lockwarden_lock::classify`], as if every key
+//! were a lock.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,18 +23,18 @@ pub enum Interest {
     No,
     /// It takes a lock, if its key is one.
     Takes,
-    /// It counts, and may take a lock by it.
+    /// It increments, and may take a lock by that.
     Counts,
-    /// It changes a lock, if its keys are followed.
+    /// It changes a lock, if its keys are tracked.
     Changes,
-    /// It reads a lock, if its key is followed.
+    /// It reads a lock, if its key is tracked.
     Reads,
     /// It calls a script, which may be anything.
     Script,
 }
 
 impl Interest {
-    /// By what the command means to a lock.
+    /// Decides by the command's effect on a lock.
     #[inline]
     pub fn of(effect: Effect, request: &Request<'_>) -> Interest {
         match effect {
@@ -80,7 +81,7 @@ impl Interest {
     }
 }
 
-/// Whether a command writes data that a lock may protect. What would take a lock is none.
+/// Whether a command writes data that a lock may protect. A command that would take a lock is not one of these.
 #[inline]
 pub fn writes_data(effect: Effect, interest: Interest) -> bool {
     match interest {
@@ -90,12 +91,12 @@ pub fn writes_data(effect: Effect, interest: Interest) -> bool {
     }
 }
 
-/// Whether it takes a field of a hash, which some take for a lock.
+/// Whether it takes a field of a hash, which some clients use as a lock.
 pub fn is_hsetnx(request: &Request<'_>) -> bool {
     request.len() == 4 && request.name().eq_ignore_ascii_case(b"hsetnx")
 }
 
-/// Whether it stores a value whatever is there. In a block behind a `WATCH` that is how some take a lock.
+/// Whether it stores a value unconditionally. Inside `MULTI` after a `WATCH`, some clients take a lock in this way.
 pub fn stores(effect: Effect) -> bool {
     matches!(effect, Effect::Verb(Verb::Set | Verb::SetEx | Verb::PSetEx))
 }
@@ -104,20 +105,20 @@ fn has_nx(request: &Request<'_>) -> bool {
     request.len() > 3 && request.args().skip(3).any(|word| word.eq_ignore_ascii_case(b"NX"))
 }
 
-/// Whether people name locks like this key.
+/// Whether the name of this key looks like that of a lock.
 pub fn is_named_like_lock(key: &[u8]) -> bool {
     Shape::of(key).names().any(|word| is_lock_word(&word))
 }
 
-/// Every key, as one namespace.
+/// One namespace that covers every key.
 pub static EVERY_KEY: LazyLock<Namespaces> =
     LazyLock::new(|| Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"*"))]]));
 
-/// What is known of scripts.
+/// Access to what is known of scripts.
 pub struct Scripts<'a> {
-    /// The facts of a text by its name.
+    /// The facts of a script, by its digest.
     pub by_name: &'a dyn Fn(&ScriptSha) -> Option<Arc<ScriptFacts>>,
-    /// The facts of a text.
+    /// The facts of a script, by its text.
     pub of_text: &'a dyn Fn(&[u8]) -> Arc<ScriptFacts>,
 }
 
@@ -125,7 +126,7 @@ pub struct Scripts<'a> {
 pub fn recognise(request: Request<'_>, scripts: &Scripts<'_>) -> Option<Box<LockCommand>> {
     let classifier = Classifier {
         namespaces: &EVERY_KEY,
-        // No key of the proxy's own comes here: each was refused before.
+        // No key of the proxy's own gets here: those requests were refused before.
         companion_prefix: b"\0",
         operator_says: &|_| None,
         trusted_function: &|_| false,

@@ -1,14 +1,14 @@
 //! The shape of a key: its words and separators as they are, and one `*` for each part that varies from key to key
-//! (numbers, UUIDs, hashes, dates). What varies without looking like it, such as the names of tenants, is learnt in
+//! (numbers, UUIDs, hashes, dates). Parts that vary without looking like it, such as tenants' names, are learnt in
 //! [`crate::patterns`].
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-/// Bytes of a key that are looked at; the rest varies.
+/// Bytes of a key that are examined; the rest counts as varying.
 const MAX_KEY: usize = 256;
-/// Pieces of a shape; the rest of the key varies.
+/// Pieces of a shape; the rest of the key counts as varying.
 const MAX_PIECES: usize = 24;
 /// The bytes of a UUID in text.
 const UUID: usize = 36;
@@ -38,7 +38,7 @@ struct Reading {
     begins: SmallVec<[usize; 8]>,
 }
 
-/// A key in its pieces: those of its shape, and the bytes of each.
+/// A key split into pieces: those of its shape, and the bytes of each.
 pub(crate) struct Parts<'k> {
     pub(crate) shape: Shape,
     key: &'k [u8],
@@ -46,7 +46,7 @@ pub(crate) struct Parts<'k> {
 }
 
 impl<'k> Parts<'k> {
-    /// Of a key. `None` where its end was not looked at.
+    /// The parts of a key. `None` if the key is too long to be read to its end.
     pub(crate) fn of(key: &'k [u8]) -> Option<Parts<'k>> {
         (key.len() <= MAX_KEY).then(|| {
             let Reading { pieces, begins } = Reading::of(key);
@@ -54,7 +54,7 @@ impl<'k> Parts<'k> {
         })
     }
 
-    /// The bytes of its pieces, without the separators, with their places.
+    /// The bytes of its pieces and their places, without the separators.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &'k [u8])> {
         let ends = self.begins.iter().skip(1).copied().chain([self.key.len()]);
         let all = self.begins.iter().copied().zip(ends).enumerate();
@@ -67,7 +67,7 @@ impl<'k> Parts<'k> {
         self.key
     }
 
-    /// The bytes of one piece, if it is no separator.
+    /// The bytes of one piece, unless that is a separator.
     pub(crate) fn text(&self, place: usize) -> Option<&'k [u8]> {
         self.texts().find(|(at, _)| *at == place).map(|(_, text)| text)
     }
@@ -139,7 +139,7 @@ impl Reading {
         self.begins.push(begin);
     }
 
-    /// Something that varies. Several such parts, joined as those of a date or an address are, vary as one.
+    /// Adds a part that varies. Adjoining parts, as in a date or an address, become one.
     fn vary(&mut self, begin: usize) {
         match self.pieces[..] {
             [.., Piece::Any] => {}
@@ -163,7 +163,7 @@ impl Shape {
         &self.pieces
     }
 
-    /// The places of what varies.
+    /// The places of the parts that vary.
     pub(crate) fn varying(&self) -> impl Iterator<Item = usize> {
         let places = self.pieces.iter().enumerate();
         places.filter(|(_, piece)| matches!(piece, Piece::Any)).map(|(at, _)| at)
@@ -184,7 +184,7 @@ impl Shape {
         shape
     }
 
-    /// Whether it has a word that tells its keys from others.
+    /// Whether it contains a word that distinguishes its keys from others.
     pub(crate) fn is_named(&self) -> bool {
         self.names().any(|name| {
             let letters = name.chars().filter(char::is_ascii_alphabetic);
@@ -192,7 +192,7 @@ impl Shape {
         })
     }
 
-    /// Whether every key of the other shape is one of this.
+    /// Whether every key of the other shape also has this one.
     pub(crate) fn covers(&self, other: &Shape) -> bool {
         let fits = |(mine, theirs): (&Piece, &Piece)| match (mine, theirs) {
             (Piece::Any, Piece::Word(_) | Piece::Any) => true,
@@ -224,7 +224,7 @@ impl Shape {
         })
     }
 
-    /// As a Redis glob.
+    /// The shape as a Redis glob.
     pub(crate) fn glob(&self) -> Vec<u8> {
         let mut glob = Vec::new();
         for piece in &self.pieces {
@@ -262,13 +262,13 @@ fn is_uuid(text: &[u8]) -> bool {
     })
 }
 
-/// Where digits stand together.
+/// The first run of several digits.
 fn run_of_digits(word: &[u8]) -> Option<usize> {
     word.iter().position(u8::is_ascii_digit)
 }
 
-/// Whether a word was made by a machine: a hash, a random name, an encoded number. Letters and digits take turns in it
-/// as they do in no word of a language.
+/// Whether a word was made by a machine: a hash, a random name, an encoded number. Letters and digits alternate in it
+/// more often than in the words of any language.
 fn is_random(word: &[u8]) -> bool {
     let digits = word.iter().filter(|byte| byte.is_ascii_digit()).count();
     let is_hex = word.iter().all(u8::is_ascii_hexdigit);

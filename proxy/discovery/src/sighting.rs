@@ -1,4 +1,4 @@
-//! What was seen of a key that no namespace has: one command that may be about a lock, with its reply where that is
+//! One observation of a key that no namespace covers: a command that may be about a lock, with its reply where that is
 //! known.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::libraries;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// When its reply came, or when the command did where the reply is not known: Unix time, ms.
+    /// When its reply came, or the command itself where the reply is unknown: Unix time, ms.
     pub at_ms: u64,
     /// The logical database.
     pub db: u32,
@@ -28,9 +28,9 @@ pub struct Sighting {
     pub key: Bytes,
     /// The connection.
     pub session: u64,
-    /// The application, as people know it.
+    /// The name of the application.
     pub application: Arc<str>,
-    /// Its process, by a hash, where that is known.
+    /// A hash that identifies its process, where known.
     pub process: Option<u64>,
     /// What was done.
     pub did: Did,
@@ -49,16 +49,16 @@ pub enum Spelling {
     Incr,
     /// A script that does the same.
     Script,
-    /// Redisson's script, which counts how often its holder took it in a hash.
+    /// Redisson's script, which counts in a hash how often its holder took the lock.
     Redisson,
-    /// A value that is stored in a block, of a key that was watched and not there.
+    /// A value stored inside `MULTI`, for a key that was watched and did not exist.
     Watched,
     /// `HSETNX`: each field of the hash is a lock of its own.
     HSetNx,
 }
 
 impl Spelling {
-    /// As people write it.
+    /// The usual spelling.
     pub const fn name(self) -> &'static str {
         match self {
             Spelling::SetNx => "SETNX",
@@ -80,15 +80,15 @@ pub struct Stored {
     pub digest: u64,
     /// Bytes.
     pub length: usize,
-    /// It begins like a document (JSON, XML), not like a name or a number.
+    /// It begins like a document (JSON, XML), unlike a name or a number.
     pub is_document: bool,
-    /// It may say who holds a lock, or until when: something distinctive without blanks, or a deadline. A client that reads
-    /// another value wants to know what it is.
+    /// The value may say who holds a lock, or until when: a distinctive text without blanks, or a deadline. A client
+    /// that reads another client's value wants to know what it is.
     pub names_holder: bool,
 }
 
 impl Stored {
-    /// Of a value.
+    /// Describes a value.
     pub fn of(value: &[u8]) -> Stored {
         let is_document = matches!(value.first(), Some(b'{' | b'[' | b'<'));
         let is_name = value.len() >= DISTINCTIVE_BYTES && !is_document && !value.contains(&b' ');
@@ -101,48 +101,48 @@ impl Stored {
     }
 }
 
-/// What a command did to a key. What is `None` is not known: its reply was not seen.
+/// What a command did to a key. `None` means unknown: the reply was not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// It stored a value if there was none.
+    /// It stored a value if the key did not exist.
     Acquire {
         /// How it is spelled.
         spelling: Spelling,
         /// What it stored.
         value: Stored,
-        /// The TTL with which it did, ms.
+        /// The TTL it set, ms.
         ttl_ms: Option<u64>,
-        /// Whether there was none.
+        /// Whether the key did not exist.
         granted: Option<bool>,
     },
-    /// It counted, up to this number.
+    /// It incremented the key to this number.
     Counted(Option<i64>),
-    /// It stored a value whatever was there.
+    /// It stored a value unconditionally.
     Store {
         /// What it stored.
         value: Stored,
         /// The TTL, ms.
         ttl_ms: Option<u64>,
-        /// It asked for the value before (GETSET).
+        /// It read the old value at the same time (GETSET).
         takes_over: bool,
     },
     /// It gave the key another TTL.
     Extend {
-        /// The TTL from then on, ms; `None` for none.
+        /// The new TTL, ms; `None` for none.
         ttl_ms: Option<u64>,
-        /// Whether there was a key.
+        /// Whether the key existed.
         done: Option<bool>,
     },
     /// It deleted the key.
     Release {
         /// Whether it compared the value first.
         compares: Compares,
-        /// Whether it did.
+        /// Whether it deleted the key.
         done: Option<bool>,
     },
-    /// It read the value. Where there are too many reads, only some of them are told.
+    /// It read the value. If there are too many reads, only some of them are reported.
     Read,
-    /// That is not known: a script whose text was not seen, or is none that locks have.
+    /// Unknown: a script whose text was not seen, or that is no known lock script.
     Unclear,
 }
 
@@ -155,12 +155,12 @@ pub enum Compares {
     With(u64),
     /// Something that was not seen.
     Unseen,
-    /// It was compared before, by the script that deletes now.
+    /// The script that deletes the key now had compared the value before.
     Before,
 }
 
 impl Compares {
-    /// With a value.
+    /// A comparison with this value.
     pub fn with(value: &[u8]) -> Compares {
         Compares::With(XxHash3_64::oneshot(value))
     }
@@ -215,7 +215,7 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
     }
 }
 
-/// What a script does that is no recipe, by its text.
+/// What a script that is no recipe does, derived from its text.
 fn by_text(script: &ScriptFacts, words: &[Bytes], keys: usize, now_ms: u64) -> Doings {
     let Some((keys, arguments)) = words.split_at_checked(keys) else {
         return Doings::new();
@@ -231,7 +231,7 @@ fn by_text(script: &ScriptFacts, words: &[Bytes], keys: usize, now_ms: u64) -> D
     .collect()
 }
 
-/// `SET key value NX …` of a script.
+/// `SET key value NX …` in a script.
 fn taken_by_text(words: &[Option<Bytes>], now_ms: u64) -> Did {
     let word = |at: usize| words.get(at).and_then(Option::as_ref);
     let ttl_ms = (3..words.len()).find_map(|at| {
@@ -255,8 +255,8 @@ pub fn field_taken(key: &[u8], value: &[u8]) -> Doings {
     SmallVec::from_iter([(key, acquire(Spelling::HSetNx, value, None))])
 }
 
-/// What a store is in a block of a client that watches keys: it takes the key if that is free, since otherwise the block
-/// does nothing.
+/// What a store does inside `MULTI` if the client watches keys: it takes the key if that is free, since otherwise the
+/// transaction does nothing.
 pub fn watched(mut doings: Doings) -> Doings {
     for (_, did) in &mut doings {
         if let Did::Store { value, ttl_ms, .. } = *did {
@@ -282,7 +282,7 @@ fn left_ms(ttl: AskedTtl, now_ms: u64) -> Option<u64> {
     }
 }
 
-/// The same with what the reply says, a whole frame.
+/// Adds what the reply shows; `reply` is a whole frame.
 pub fn answered(command: &LockCommand, mut doings: Doings, reply: &[u8]) -> Doings {
     if reply.first() == Some(&b'+') && reply.starts_with(b"+QUEUED") {
         return doings;
@@ -319,7 +319,7 @@ pub fn answered(command: &LockCommand, mut doings: Doings, reply: &[u8]) -> Doin
                         true => Some(false),
                         false => deleted(),
                     },
-                    // What it replies is its own.
+                    // The script's reply has a meaning of its own.
                     LockOp::Wrapped { .. } => None,
                     _ => deleted(),
                 };
@@ -350,7 +350,7 @@ fn is_granted(op: &LockOp, reply: &[u8]) -> Option<bool> {
         }
         LockOp::AcquireAll { .. } => Some(reply == b":1\r\n"),
         LockOp::Wrapped { script, .. } if redisson(&script.text).is_some() => Some(is_nil(reply)),
-        // Many reply what SET does, and others in their own way.
+        // Many scripts reply like SET, others in their own way.
         LockOp::Wrapped { .. } if is_nil(reply) => Some(false),
         LockOp::Wrapped { .. } if reply == b"+OK\r\n" => Some(true),
         LockOp::Wrapped { .. } => None,
@@ -362,7 +362,7 @@ fn is_nil(reply: &[u8]) -> bool {
     reply.starts_with(b"$-1") || reply.starts_with(b"*-1") || reply.starts_with(b"_")
 }
 
-/// Whether a script's reply is this one; `None` where it depends on what was stored.
+/// Whether a script's reply is the expected one; `None` where that depends on the stored value.
 fn says(expected: &Reply, reply: &[u8]) -> Option<bool> {
     let is_line = |mark: u8, text: &[u8]| {
         let body = reply.strip_prefix(&[mark]);
@@ -387,7 +387,7 @@ enum RedissonStep {
     Renew,
 }
 
-/// Which of them a text is, told by the commands that only it has together.
+/// Recognises a step by commands that only its text combines.
 fn redisson(text: &[u8]) -> Option<RedissonStep> {
     let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
     match (has("hincrby"), has("pexpire")) {
@@ -400,7 +400,8 @@ fn redisson(text: &[u8]) -> Option<RedissonStep> {
 
 impl RedissonStep {
     fn did(self, command: &LockCommand) -> Did {
-        // The first argument is the TTL in milliseconds, the second the holder; the unlock has another in front.
+        // The first argument is the TTL in milliseconds, the second the holder; the unlock script has one more before
+        // them.
         let LockOp::Wrapped { keys, .. } = &command.op else {
             return Did::Read;
         };

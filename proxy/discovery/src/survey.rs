@@ -1,5 +1,5 @@
-//! The keys that a server has now, folded into patterns, with a closer look at a few of each. Names and the shape of values
-//! are all that this tells: whether a key is a lock shows in how it is used.
+//! The keys that a server has now, folded into patterns, with a closer look at a few of each. It only shows names and
+//! the form of values: whether a key is a lock shows in how it is used.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,21 +8,21 @@ use bytes::Bytes;
 use crate::patterns::{Merged, PatternId, Patterns};
 use crate::verdict::is_lock_word;
 
-/// Keys of a pattern that are looked at closely.
+/// Keys of a pattern that are examined closely.
 const MAX_CLOSE: u64 = 20;
-/// A longer value is content: bytes.
+/// A longer value is content, bytes.
 const LONG_VALUE: u64 = 256;
 
-/// What a closer look at one key showed.
+/// The result of a closer look at one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// As `TYPE` says.
+    /// The reply to `TYPE`.
     pub kind: String,
     /// What is left of its TTL, ms; `None` for none.
     pub ttl_ms: Option<u64>,
-    /// How long nobody used it, s, where the server says.
+    /// How long it has not been used, s, where the server reports that.
     pub idle_s: Option<u64>,
-    /// Of a string, bytes.
+    /// The length of a string, bytes.
     pub length: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub struct Surveyed {
     pub example: Bytes,
     /// How many there are.
     pub keys: u64,
-    /// How many were looked at closely.
+    /// How many were examined closely.
     pub looked: u64,
     /// Of those, how many are of which type.
     pub kinds: BTreeMap<String, u64>,
@@ -41,20 +41,20 @@ pub struct Surveyed {
     pub without_ttl: u64,
     /// Of those, the longest TTL, ms.
     pub longest_ttl_ms: Option<u64>,
-    /// Of those, how long nobody used the one that is used least, s.
+    /// Of those, the longest time without use, s.
     pub longest_idle_s: Option<u64>,
     /// Of those, the longest string, bytes.
     pub longest_value: Option<u64>,
 }
 
-/// One pattern, as it is told of.
+/// What is reported about one pattern.
 #[derive(Clone, Debug)]
 pub struct KeysAlike {
     /// A Redis glob.
     pub glob: Vec<u8>,
     /// What is known.
     pub surveyed: Surveyed,
-    /// Its name and its values are like those of locks.
+    /// Its name and its values look like those of locks.
     pub may_be_locks: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Takes a key into account, and says whether a closer look at it is wanted.
+    /// Adds a key. Returns whether it needs a closer look.
     pub fn add(&mut self, key: &Bytes) -> bool {
         let Some(pattern) = self.place(key) else {
             self.beyond += 1;
@@ -81,7 +81,7 @@ impl Survey {
         surveyed.looked < MAX_CLOSE
     }
 
-    /// What a closer look at a key showed.
+    /// Records the result of a closer look at a key.
     pub fn looked(&mut self, key: &Bytes, look: Look) {
         let Some(pattern) = self.place(key) else {
             return;
@@ -95,12 +95,12 @@ impl Survey {
         surveyed.longest_value = surveyed.longest_value.max(look.length);
     }
 
-    /// Keys for whose pattern there was no room.
+    /// Keys whose pattern found no room.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Every pattern, those that may be locks first, then the most keys.
+    /// Every pattern. Those that may be locks come first, then those with the most keys.
     pub fn patterns(&self) -> Vec<KeysAlike> {
         let mut all: Vec<KeysAlike> = self
             .surveyed

@@ -119,7 +119,7 @@ fn a_cache_is_known_by_clients_that_delete_what_they_never_take() {
     assert_eq!(pattern.usage.swept, 30);
 }
 
-/// Web processes take what workers delete, and nobody reads it in between: a queue that queues each job once.
+/// Web processes take what workers delete, and the value is not read in between: a queue that queues each job once.
 #[test]
 fn what_is_taken_and_deleted_in_turn_is_handed_over_and_no_cache() {
     let mut estate = Estate::default();

@@ -1,16 +1,16 @@
-//! Text that may stand in a configuration, of names that clients have chosen.
+//! Makes text that clients have chosen safe to use in a configuration.
 
 use std::fmt::Write;
 
-/// Bytes of the name of a namespace or a guard.
+/// The longest name of a namespace or a guard, bytes.
 const MAX_NAME: usize = 40;
 
-/// Whether a name may have it.
+/// Whether this character may occur in a name.
 pub(crate) fn is_name_byte(byte: char) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, '_' | '.' | '-')
 }
 
-/// This name, or another one where it is empty, cut to a readable length, or the next like it that none has yet.
+/// This name (or `otherwise` if it is empty), cut to a readable length. If it is in use, the next free one like it.
 pub fn free_name(mut name: String, otherwise: &str, used: &[String]) -> String {
     name.truncate(MAX_NAME);
     if name.is_empty() {
@@ -22,7 +22,7 @@ pub fn free_name(mut name: String, otherwise: &str, used: &[String]) -> String {
     free.expect("there are more numbers than names")
 }
 
-/// A string of TOML. Clients choose the names of keys, so nothing of them may end the string.
+/// A TOML string. Clients choose the names of keys, so no part of them may end the string.
 pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for one in text.chars() {
@@ -38,7 +38,7 @@ pub fn quoted(text: &str) -> String {
     quoted
 }
 
-/// For a comment of one line.
+/// Text for a comment of one line.
 pub(crate) fn line(text: &str) -> String {
     text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
 }

@@ -1,5 +1,5 @@
-//! Calls of scripts of which nothing is known: clients name them by their digest, and their text never passed. What they did to
-//! their keys was not seen, so of the patterns of these keys less is known than it seems.
+//! Calls of scripts whose text is unknown: clients call them by digest, and the text never passed through. What they
+//! did to their keys was not seen, so less is known of these keys' patterns than it seems.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,12 +8,12 @@ use lockwarden_lock::script_facts::ScriptSha;
 
 use crate::patterns::{PatternId, Patterns};
 
-/// Scripts that are counted apart, each for each pattern of keys; calls beyond are counted together.
+/// Scripts that are counted separately for each pattern of keys; further calls are counted together.
 const MAX_COUNTED: usize = 1_000;
-/// Scripts that are named of one pattern.
+/// Scripts that are listed for one pattern.
 const MAX_NAMED: usize = 4;
 
-/// Calls with keys of one pattern.
+/// Calls of unknown scripts with keys of one pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScript {
     /// A Redis glob.
@@ -22,7 +22,7 @@ pub struct UnknownScript {
     pub example: Bytes,
     /// Calls of all these scripts.
     pub calls: u64,
-    /// The scripts, not all where there are many.
+    /// Their digests; only some where there are many.
     pub scripts: Vec<ScriptSha>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct UnknownScripts {
 }
 
 impl UnknownScripts {
-    /// A script was called with this key first.
+    /// An unknown script was called with this key as its first.
     pub(crate) fn called(&mut self, pattern: PatternId, sha: ScriptSha, key: &Bytes) {
         if let Some((calls, _)) = self.counted.get_mut(&(pattern, sha)) {
             *calls += 1;
@@ -45,12 +45,12 @@ impl UnknownScripts {
         }
     }
 
-    /// Calls that were not counted apart.
+    /// Calls that were not counted separately.
     pub(crate) fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// By pattern, the most called first, without those that are known by now.
+    /// The calls by pattern, the most called first, without scripts that have become known since.
     pub(crate) fn by_pattern(&self, patterns: &Patterns, is_known: &dyn Fn(&ScriptSha) -> bool) -> Vec<UnknownScript> {
         let mut all: BTreeMap<PatternId, UnknownScript> = BTreeMap::new();
         for ((pattern, sha), (calls, example)) in &self.counted {

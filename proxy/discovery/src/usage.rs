@@ -1,4 +1,4 @@
-//! What was seen of the keys of one pattern. Only counts and durations, no value and no key but one example.
+//! What was seen of the keys of one pattern: only counts and durations, no value, and no key but one example.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use sketches_ddsketch::{Config, DDSketch};
 
 use crate::sighting::{Spelling, Stored};
 
-/// Applications of a pattern that are named.
+/// Applications that are listed for a pattern.
 const MAX_APPLICATIONS: usize = 16;
-/// Connections that tried to take a key of a pattern; beyond this limit any may have.
+/// Connections that tried to take a key of a pattern. Beyond this limit any connection may have tried.
 const MAX_TAKERS: usize = 512;
 /// Bytes of an example that are kept.
 const MAX_EXAMPLE: usize = 256;
-/// Bits of the sketch that tells how many different keys there are; above some four times as many it says no more.
+/// Bits of the sketch that estimates how many different keys there are; it saturates above about four times as many
+/// keys.
 const KEY_BITS: usize = 1_024;
 
 /// What one application did with the keys of a pattern.
@@ -24,7 +25,7 @@ pub struct ByApplication {
     pub tries: u64,
     /// Keys that it took.
     pub granted: u64,
-    /// Keys that it deleted, its own and others.
+    /// Keys that it deleted, its own and others'.
     pub deleted: u64,
 }
 
@@ -42,45 +43,45 @@ pub struct Usage {
     pub granted: u64,
     /// Tries that found it taken.
     pub contended: u64,
-    /// Leases that ended and never had a TTL.
+    /// Leases that ended without ever having a TTL.
     pub without_ttl: u64,
-    /// Leases that got their TTL by a second command.
+    /// Leases whose TTL was set by a second command.
     pub ttl_later: u64,
-    /// Given back over the connection that took it, or another one of its pool.
+    /// Released by the connection that took it, or by another one of its pool.
     pub released: u64,
     /// Those among them that compared the value first.
     pub compared: u64,
     /// Deleted by another process of the application that took it.
     pub handed_over: u64,
-    /// Deleted by another application that takes such keys, too, by a client that was refused the key meanwhile, or by one
-    /// whose own lease of it had run out.
+    /// Deleted by another application that takes such keys too, by a client that was refused the key during the lease,
+    /// or by one whose own lease of it had expired.
     pub foreign: u64,
-    /// Deleted over a connection that never took or tried to take such a key.
+    /// Deleted by a connection that never tried to take such a key.
     pub swept: u64,
-    /// Deletions that compared the value first, of keys whose grant was not seen.
+    /// Deletions that compared the value first, for keys whose grant was not seen.
     pub unwitnessed: u64,
-    /// Leases in which somebody asked for the value who had not been refused the key, and who did not look whether it is the
-    /// holder: what is kept to be read is no lock.
+    /// Leases whose value was read by a client that had not been refused the key, and was not checking whether it is
+    /// the holder: a value that is kept to be read is no lock.
     pub looked_up: u64,
-    /// Calls of scripts that name such a key and are not understood.
+    /// Calls of scripts that get such a key and are not understood.
     pub unclear: u64,
     /// Deletions that found no key.
     pub late: u64,
-    /// Leases that ran out.
+    /// Leases that expired.
     pub ran_out: u64,
     /// New TTLs for a held key.
     pub extended: u64,
     /// Values that were replaced while another client held the key.
     pub overwritten: u64,
-    /// The same by GETSET.
+    /// The same, by GETSET.
     pub taken_over: u64,
-    /// Reads of a held key by others than its holder, as far as they were told.
+    /// Reads of a held key by clients other than its holder, as far as they were reported.
     pub read: u64,
     /// The highest number that a counter reached.
     pub counted_to: i64,
     /// Values that look like documents.
     pub documents: u64,
-    /// Whether every value was the same.
+    /// Whether all values were the same.
     pub one_value: bool,
     /// The longest value, bytes.
     pub longest_value: usize,
@@ -96,7 +97,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Nothing yet, but that a key of this name was seen.
+    /// The start: only a key of this name was seen.
     pub(crate) fn new(example: &Bytes, now_ms: u64) -> Usage {
         Usage {
             example: Bytes::copy_from_slice(&example[..example.len().min(MAX_EXAMPLE)]),
@@ -136,7 +137,7 @@ impl Usage {
         }
     }
 
-    /// What an application did; of those above the bound what they did together.
+    /// What an application did; beyond the bound, applications share one entry.
     pub(crate) fn by(&mut self, application: &Arc<str>) -> &mut ByApplication {
         const REST: &str = "others";
         let is_known = self.applications.contains_key(application);
@@ -152,13 +153,13 @@ impl Usage {
         }
     }
 
-    /// Whether a connection has ever tried to take such a key, or may have.
+    /// Whether a connection may ever have tried to take such a key.
     pub(crate) fn may_take(&self, session: u64) -> bool {
         let is_full = self.takers.len() >= MAX_TAKERS && !self.takers_come_once();
         is_full || self.takers.contains(&session)
     }
 
-    /// A connection that never took such a key has deleted one.
+    /// A connection that never tried to take such a key has deleted one.
     pub(crate) fn sweeper(&mut self, session: u64) {
         self.swept += 1;
         if self.sweepers.len() < MAX_TAKERS {
@@ -166,12 +167,12 @@ impl Usage {
         }
     }
 
-    /// Whether nearly every try came over a connection of its own, as of `redis-cli` in a script.
+    /// Whether nearly every try came over a new connection, as from `redis-cli` in a shell script.
     fn takers_come_once(&self) -> bool {
         come_once(&self.takers, self.tried())
     }
 
-    /// Whether keys are taken and deleted by clients that each come for one command only.
+    /// Whether keys are taken and deleted by clients that each connect for a single command.
     pub fn is_by_short_lived(&self) -> bool {
         self.swept > 0 && self.takers_come_once() && come_once(&self.sweepers, self.swept)
     }
@@ -210,7 +211,7 @@ impl Usage {
         self.tries.values().sum()
     }
 
-    /// Leases that somebody ended by a deletion.
+    /// Leases that ended by a deletion.
     pub fn deleted(&self) -> u64 {
         self.released + self.handed_over + self.foreign + self.swept
     }
@@ -220,18 +221,18 @@ impl Usage {
         quantile(&self.ttls, share)
     }
 
-    /// The time from grant to release, ms, that this share of the leases does not exceed. Only of those that were given
-    /// back by whoever took them.
+    /// The time from grant to release, ms, that this share of the leases does not exceed. Only leases that their holder
+    /// released.
     pub fn hold_ms(&self, share: f64) -> Option<u64> {
         quantile(&self.holds, share)
     }
 
-    /// Who did what.
+    /// What each application did.
     pub fn applications(&self) -> &BTreeMap<Arc<str>, ByApplication> {
         &self.applications
     }
 
-    /// Adds what was seen of another pattern.
+    /// Adds the counts of another pattern.
     pub(crate) fn add(&mut self, other: &Usage) {
         self.first_ms = self.first_ms.min(other.first_ms);
         self.last_ms = self.last_ms.max(other.last_ms);
@@ -276,7 +277,7 @@ impl Usage {
             mine.granted += by.granted;
             mine.deleted += by.deleted;
         }
-        // Both were made with the same accuracy.
+        // Both sketches have the same accuracy, so this does not fail.
         let _ = self.ttls.merge(&other.ttls);
         let _ = self.holds.merge(&other.holds);
         for (mine, theirs) in self.keys.iter_mut().zip(&other.keys) {
@@ -285,13 +286,13 @@ impl Usage {
     }
 }
 
-/// Whether so many commands came over about as many connections.
+/// Whether this many commands came over about as many connections.
 fn come_once(connections: &HashSet<u64>, commands: u64) -> bool {
     let enough = (commands * 9 / 10).clamp(1, MAX_TAKERS as u64);
     connections.len() as u64 >= enough
 }
 
-/// Durations to within two percent, in at most some four kilobytes.
+/// A sketch of durations, accurate to two percent, in at most about four kilobytes.
 fn sketch() -> DDSketch {
     DDSketch::new(Config::new(0.02, 512, 1.0))
 }

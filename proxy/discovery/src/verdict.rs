@@ -1,24 +1,24 @@
-//! What the keys of a pattern are: locks, or something that is taken by the same commands. The rules are written down in
-//! `docs/discovery.md`, and each says why it holds.
+//! What the keys of a pattern are: locks, or something else that is taken by the same commands. The rules, and the
+//! reason for each, are in `docs/discovery.md`.
 
 use std::fmt;
 
 use crate::sighting::Spelling;
 use crate::usage::Usage;
 
-/// Fewer leases say nothing.
+/// Fewer leases than this prove nothing.
 pub const ENOUGH: u64 = 5;
-/// So many leases make it certain.
+/// This many leases make the verdict certain.
 pub const CERTAIN: u64 = 20;
-/// A key that lives so long and is never given back notes that something was done: ms.
+/// A key with at least this TTL that is never released records that something was done, ms.
 const LONG_TTL_MS: u64 = 3_600_000;
-/// A longer value is content, not the name of a holder: bytes.
+/// A longer value is content, not the name of a holder, bytes.
 const LONG_VALUE: usize = 256;
-/// Words by which people name locks; besides, every word that has `lock` in it, but for blocks and clocks.
+/// Words that occur in the names of locks. Every word that contains `lock` counts too, except blocks and clocks.
 const LOCK_WORDS: [&str; 10] =
     ["lck", "mutex", "mtx", "semaphore", "singleton", "running", "leader", "lease", "guard", "exclusive"];
 
-/// Whether people name locks so.
+/// Whether this word occurs in the names of locks.
 pub(crate) fn is_lock_word(word: &str) -> bool {
     let mut places = word.match_indices("lock");
     let has_lock = places.any(|(at, _)| !word[..at].ends_with(['b', 'c']));
@@ -28,17 +28,17 @@ pub(crate) fn is_lock_word(word: &str) -> bool {
 /// What the keys of a pattern are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Locks that are given back.
+    /// Locks that are released.
     Lock,
-    /// Locks that end by their TTL alone: a job that may run once in a while.
+    /// Locks that end only by their TTL: a job that may run once per period.
     TimedLock,
-    /// Notes that something was done once.
+    /// Records that something was done once.
     Marker,
     /// Values that are kept to be read.
     Cache,
-    /// Numbers that count.
+    /// Counters.
     Counter,
-    /// That cannot be told yet.
+    /// Not known yet.
     Unclear,
 }
 
@@ -46,7 +46,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 6] = [Kind::Lock, Kind::TimedLock, Kind::Marker, Kind::Cache, Kind::Counter, Kind::Unclear];
 
-    /// As people write it.
+    /// The usual spelling.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Lock => "lock",
@@ -64,14 +64,14 @@ impl Kind {
     }
 }
 
-/// How sure that is.
+/// How sure a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// By its name alone, or of too little.
+    /// Based on the name alone, or on too few leases.
     Guess,
-    /// What was seen speaks for it.
+    /// Most of what was seen supports it.
     Likely,
-    /// Enough was seen, and all of it speaks for it.
+    /// Enough was seen, and all of it supports it.
     Certain,
 }
 
@@ -79,7 +79,7 @@ impl Confidence {
     /// All of them.
     pub const ALL: [Confidence; 3] = [Confidence::Guess, Confidence::Likely, Confidence::Certain];
 
-    /// As people write it.
+    /// The usual spelling.
     pub const fn name(self) -> &'static str {
         match self {
             Confidence::Guess => "a guess",
@@ -94,15 +94,15 @@ impl Confidence {
 pub struct Verdict {
     /// What the keys are.
     pub kind: Kind,
-    /// How sure that is.
+    /// How sure the verdict is.
     pub confidence: Confidence,
-    /// Why, for people.
+    /// The reason, for people to read.
     pub why: String,
-    /// Who gives the keys back is another client than takes them, and goes on.
+    /// The keys are released by other clients than take them, and those clients stay connected.
     pub hands_over: bool,
 }
 
-/// So many of so many.
+/// A count out of a total; prints as `3 of 5`.
 struct Of(u64, u64);
 
 impl fmt::Display for Of {
@@ -115,7 +115,7 @@ impl fmt::Display for Of {
 }
 
 impl Verdict {
-    /// What the keys of a pattern are, by what was seen of them and by the words of their names.
+    /// Decides from what was seen and from the words of the keys' names.
     pub fn of(usage: &Usage, words: &[String]) -> Verdict {
         let counts = usage.tries.get(&Spelling::Incr).copied().unwrap_or(0);
         let verdict = if counts * 2 > usage.tried() { counted(usage) } else { taken(usage, words) };
@@ -150,7 +150,7 @@ impl Verdict {
     }
 }
 
-/// Who gives back is who takes.
+/// A verdict without a hand-over.
 fn plain(kind: Kind, confidence: Confidence, why: String) -> Option<Verdict> {
     Some(Verdict { kind, confidence, why, hands_over: false })
 }
@@ -165,7 +165,7 @@ fn too_little(usage: &Usage) -> String {
     }
 }
 
-/// By how many grants it is known.
+/// How sure a verdict is, from the number of grants.
 fn by(usage: &Usage, all_of_it: bool) -> Confidence {
     match usage.granted.max(usage.unwitnessed) {
         CERTAIN.. if all_of_it => Confidence::Certain,
@@ -174,7 +174,7 @@ fn by(usage: &Usage, all_of_it: bool) -> Confidence {
     }
 }
 
-/// INCR: a lock whose holder is the one that counted to 1, or a number.
+/// `INCR`: a lock that is held by the client that counted to 1, or a counter.
 fn counted(usage: &Usage) -> Option<Verdict> {
     let granted = usage.granted;
     if granted < ENOUGH && usage.counted_to < 10 {
@@ -187,7 +187,7 @@ fn counted(usage: &Usage) -> Option<Verdict> {
         return plain(Kind::Lock, by(usage, own * 10 >= granted * 9), why);
     }
     let why = match usage.counted_to {
-        // Replies were not seen.
+        // The replies were not seen.
         0 => format!("counted {} times, and hardly ever deleted by who began", usage.tried()),
         most if own == 0 => {
             format!("counted up to {most}, and never deleted by who counted to 1")
@@ -240,7 +240,7 @@ fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
         let is_sure = own * 10 >= granted * 9 && !is_looked_up;
         return plain(Kind::Lock, by(usage, is_sure), why);
     }
-    // What a program undoes now and then, after an error, is a note that it made.
+    // If only a few are deleted, after an error for example, the keys are records of something done.
     if own > 0 && (is_named || own * 4 >= granted) {
         let why = format!("given back {} times; the others ran out", Of(own, granted));
         return plain(Kind::Lock, Confidence::Likely, why);
@@ -248,13 +248,13 @@ fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
     never_given_back(usage, is_named)
 }
 
-/// Keys that others delete than take them. A cache is emptied by whoever changed what it holds, and read in between; a lock is
-/// taken and deleted in turn, and nobody asks what it holds.
+/// Keys that are deleted by other clients than take them. A cache is deleted when the data that it holds changes, and
+/// is read in between. A lock is taken and deleted in turn, and its value is not read.
 fn swept(usage: &Usage, own: u64, has_content: bool, is_named: bool) -> Verdict {
     let granted = usage.granted;
     let deleted = usage.deleted();
     let is_in_turn = deleted * 10 >= granted * 8;
-    // One that was refused a lock may ask whose it is, over whichever connection of its pool.
+    // A client that was refused a lock may read its value to see the holder, over any connection of its pool.
     let is_unread = is_named || usage.looked_up * 10 <= granted;
     if has_content || !is_in_turn || !is_unread {
         return Verdict {
@@ -279,7 +279,7 @@ fn swept(usage: &Usage, own: u64, has_content: bool, is_named: bool) -> Verdict 
     }
 }
 
-/// Keys that nobody deletes.
+/// Keys that are (almost) never deleted.
 fn never_given_back(usage: &Usage, is_named: bool) -> Option<Verdict> {
     let granted = usage.granted;
     let own = usage.released + usage.handed_over + usage.foreign;

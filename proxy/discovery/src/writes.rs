@@ -1,5 +1,5 @@
-//! Which data is written under which locks: for each pair of patterns how many writes there were under such a lock, how many
-//! without, and which parts of the key are those of the lock's name. Pure, as all of this crate, and bounded.
+//! Which data is written under which locks. For each pair of patterns it counts the writes under such a lock and those
+//! without, and finds which parts of the key occur in the lock's name. Pure, like the whole crate, and bounded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::key_hash::KeyHash;
 use crate::patterns::{Merged, PatternId, Patterns};
 use crate::shape::{Parts, Shape};
 
-/// Patterns of locks under which the keys of one pattern are written; further ones are not followed.
+/// Patterns of locks that are tracked for the keys of one pattern.
 const MAX_LOCKS: usize = 8;
 /// Places that a key and its lock have in common.
 const MAX_SAME: usize = 16;
-/// Applications that write without the lock, each by its name; the rest together.
+/// Applications counted by name that write without the lock; the rest are counted together.
 const MAX_APPLICATIONS: usize = 8;
-/// Keys with their locks that a proposal is tried with.
+/// Pairs of key and lock that a proposal is tested with.
 const MAX_TRIED: usize = 8;
 
 /// A write of data.
@@ -33,11 +33,11 @@ pub struct Wrote {
     pub key: Bytes,
     /// The connection.
     pub session: u64,
-    /// The application, as people know it.
+    /// The name of the application.
     pub application: Arc<str>,
-    /// Locks of namespaces that it held.
+    /// Locks of namespaces that its client held.
     pub under: SmallVec<[Bytes; 1]>,
-    /// A guard would refuse it whoever holds the lock: it waits, or gives a lock back as well.
+    /// A guard would refuse this write even from the lock's holder: the command waits, or also releases a lock.
     pub is_unfit: bool,
 }
 
@@ -47,24 +47,24 @@ struct Data {
     under: BTreeMap<PatternId, Pair>,
 }
 
-/// Data of one pattern and locks of one pattern.
+/// Counts for data of one pattern and locks of one pattern.
 #[derive(Debug, Default)]
 struct Pair {
-    /// Writes under a lock that fits.
+    /// Writes under a lock that matches the key.
     under: u64,
     /// Other writes.
     without: u64,
-    /// A bit for each lock, by its hash.
+    /// A set of locks, with one bit for each hash.
     ids: u64,
-    /// Places in the lock's name and in the key that were the same, and how often.
+    /// Places in the lock's name and in the key with the same text, and how often that occurred.
     same: SmallVec<[(usize, usize, u64); 2]>,
     tried: SmallVec<[(Bytes, Bytes); 1]>,
     outsiders: BTreeMap<Arc<str>, u64>,
-    /// Who writes before it takes the lock, and over how many connections.
+    /// Applications that write before they take the lock, and over how many connections.
     starters: BTreeMap<Arc<str>, u64>,
-    /// Some write was of a kind that a guard refuses.
+    /// Whether any write was of a kind that a guard refuses.
     is_unfit: bool,
-    /// The last write without: the key and who it was.
+    /// The last write without the lock: the key and the application.
     example: Option<(Bytes, Arc<str>)>,
 }
 
@@ -78,17 +78,17 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// A connection has taken its first lock, and had written these keys before.
+    /// A connection has taken its first lock. Before that, it had written these keys.
     pub(crate) fn began(&mut self, session: u64, keys: Vec<Bytes>) {
         self.beginnings.add(session, keys);
     }
 
-    /// A write, and the locks that its connection held.
+    /// Records a write, with the locks that its connection held.
     pub(crate) fn see(&mut self, wrote: &Wrote, held: &[Bytes]) {
         let Some(key) = Parts::of(&wrote.key) else {
             return;
         };
-        // What was never written under a lock needs no memory.
+        // Data that was never written under a lock is not stored.
         let found = match held.is_empty() {
             true => self.keys.known(&key.shape),
             false => self.found_key(&wrote.key),
@@ -98,7 +98,7 @@ impl Writes {
         };
         let locks: SmallVec<[(PatternId, Parts<'_>); 2]> =
             held.iter().filter_map(|lock| Some((self.found_lock(lock)?, Parts::of(lock)?))).collect();
-        // A further lock may have made one pattern of several.
+        // A further lock may have merged patterns.
         let locks: SmallVec<[(PatternId, Parts<'_>); 2]> =
             locks.into_iter().map(|(id, parts)| (self.locks.current(id), parts)).collect();
         let data = self.data.entry(found).or_default();
@@ -123,7 +123,7 @@ impl Writes {
         }
     }
 
-    /// Whether the connection wrote data of the locks that it holds before it took its first lock.
+    /// Counts whether the connection, before its first lock, wrote data of the locks that it holds now.
     fn see_beginning(&mut self, wrote: &Wrote, locks: &[(PatternId, Parts<'_>)]) {
         let Some(begun) = self.beginnings.look(wrote.session) else {
             return;
@@ -192,7 +192,7 @@ impl Writes {
     }
 }
 
-/// Counts an application, those above the bound together.
+/// Counts an application; beyond the bound, applications are counted together.
 fn count(all: &mut BTreeMap<Arc<str>, u64>, application: &Arc<str>, times: u64) {
     let name = match all.contains_key(application) || all.len() < MAX_APPLICATIONS {
         true => application.clone(),
@@ -208,7 +208,7 @@ fn most_first(all: &BTreeMap<Arc<str>, u64>) -> Vec<(String, u64)> {
     all
 }
 
-/// Whether everything that varies in a lock's name stands in the key, too.
+/// Whether every varying part of the lock's name also occurs in the key.
 fn fits(pattern: &Shape, lock: &Parts<'_>, data: &Shape, key: &Parts<'_>) -> bool {
     pattern.varying().all(|at| {
         let text = lock.text(at);
@@ -275,7 +275,7 @@ impl Pair {
         self.example = self.example.take().or(other.example);
     }
 
-    /// What a guard of these would be; `None` where there is none that says the same.
+    /// The guard for this pair; `None` where no guard can express it.
     fn candidate(&self, data: &Shape, lock: &Shape) -> Option<GuardCandidate> {
         let (example, example_lock) = self.tried.first()?;
         let mut names: Vec<(usize, usize)> = Vec::new();

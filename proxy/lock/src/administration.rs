@@ -1,7 +1,6 @@
-//! Commands that concern the server as a whole: who may send them, and what is done about those
-//! that could erase locks. Owns that ruling and the leave to forward that follows from it. A FLUSH
-//! is not ruled on from here: whether a lock lives is known to Redis alone, so it becomes a step
-//! that looks and empties at once (`flush.lua`).
+//! Commands that concern the server as a whole: who may send them, and how those are treated that could erase locks.
+//! Owns that ruling and the permission to forward that follows from it. A FLUSH is not ruled on here: only Redis knows
+//! whether a lock is alive, so a FLUSH becomes a step that checks and empties at once (`flush.lua`).
 
 use bytes::Bytes;
 
@@ -11,19 +10,19 @@ use crate::pass_through::PassThrough;
 use crate::rules::Mode;
 use crate::table::Reach;
 
-/// Most keys among which a FLUSH looks for live leases; above that it is refused unseen. Looking at
-/// so many takes Redis 70 ms where few are leases, and some 250 ms where half of them are.
+/// The most keys among which a FLUSH looks for live leases; with more it is refused without looking. Looking at this
+/// many keys takes Redis 70 ms if few are leases, and about 250 ms if half of them are.
 pub const MAX_FLUSH_KEYS: u64 = 200_000;
-/// Most leases that a FLUSH counts once more of them could change nothing.
+/// The most leases that a FLUSH counts, once further ones could change nothing.
 pub const MAX_FLUSH_LEASES: u64 = 10_000;
 
-/// What `CONFIG GET` may be asked by everybody: client libraries do at connect.
+/// The parameters that every client may read with `CONFIG GET`: client libraries do so when they connect.
 const HARMLESS_PARAMETERS: [&[u8]; 5] = [b"appendonly", b"databases", b"maxmemory", b"notify-keyspace-events", b"save"];
 
 /// Who may administer the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerCommands {
-    /// Every client that Redis lets.
+    /// Every client that Redis permits.
     #[default]
     Forward,
     /// Only those on the list.
@@ -41,20 +40,20 @@ pub struct AdminCommand {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// No lock is erased by it at once.
+    /// It erases no lock directly.
     Server,
-    /// The same, and everybody may ask.
+    /// The same, and every client may send it.
     Harmless,
     /// `FLUSHDB`, or `FLUSHALL`.
     Flush { all: bool },
     /// `SWAPDB`.
     Swap,
-    /// `SCRIPT DEBUG YES`, or KeyDB's `KEYDB.CRON` and `RREPLAY`: the server is given any command by it, past the proxy.
+    /// `SCRIPT DEBUG YES`, or KeyDB's `KEYDB.CRON` and `RREPLAY`: through it the server gets any command, past the
+    /// proxy.
     Debug,
-    /// The table does not have it, and it may reach any key, as the server's words or the operator's say.
+    /// A command that is not in the table, and that may reach any key, according to the server or the operator.
     Foreign,
-    /// Moves or remakes a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not for
-    /// administrators alone.
+    /// Moves or replaces a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not only for administrators.
     Lock { command: Box<OpaqueCommand>, server: bool },
 }
 
@@ -72,7 +71,7 @@ impl AdminCommand {
         AdminCommand { name, kind, argv, frame }
     }
 
-    /// One that would change a lock key; a client that is not on the list is judged as any other.
+    /// One that would change a lock key. For a client that is not on the list it is judged like any other command.
     pub(crate) fn on_lock(command: Box<OpaqueCommand>, server: bool) -> AdminCommand {
         AdminCommand {
             name: command.name,
@@ -82,7 +81,7 @@ impl AdminCommand {
         }
     }
 
-    /// A command that the table does not have, if it reaches more than the keys that it names.
+    /// A command that is not in the table, if it reaches more than the keys that it names.
     pub(crate) fn foreign(name: &'static str, reach: Reach, frame: &[u8]) -> Option<AdminCommand> {
         let kind = match reach {
             Reach::Nothing => return None,
@@ -92,13 +91,12 @@ impl AdminCommand {
         Some(AdminCommand { name, kind, argv: Arguments::new(), frame: Bytes::copy_from_slice(frame) })
     }
 
-    /// The command's name as the table has it.
+    /// The command's name in the table.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether the ruling depends on who asks or on what is enforced: what is not ruled on may go
-    /// at once.
+    /// Whether the ruling depends on the client or on what is enforced; otherwise the command may be forwarded at once.
     pub fn is_ruled_on(&self, server_commands: ServerCommands) -> bool {
         match self.kind {
             Kind::Harmless => false,
@@ -107,7 +105,7 @@ impl AdminCommand {
         }
     }
 
-    /// Whether it could erase locks, so that what becomes of it is worth a line in the log.
+    /// Whether it could erase locks, so that its result deserves a line in the log.
     pub fn may_erase_locks(&self) -> bool {
         match self.kind {
             Kind::Server | Kind::Harmless => false,
@@ -131,13 +129,13 @@ fn is_harmless(argv: &Arguments) -> bool {
 pub struct Setting<'a> {
     /// Who may administer.
     pub server_commands: ServerCommands,
-    /// Whether the client is on the list of those who may do so in spite of leases.
+    /// Whether the client is on the list of those that may administer in spite of leases.
     pub listed: bool,
-    /// Whether the client is another node of the cluster, which hands keys of a slot over.
+    /// Whether the client is another node of the cluster, which hands over the keys of a slot.
     pub is_node: bool,
     /// Which keys are locks.
     pub namespaces: &'a Namespaces,
-    /// What holds for them.
+    /// The mode of each namespace.
     pub mode: &'a dyn Fn(NamespaceId) -> Mode,
 }
 
@@ -151,41 +149,41 @@ impl Setting<'_> {
     }
 }
 
-/// What is to be done with an administration command.
+/// What to do with an administration command.
 #[derive(Debug)]
 pub enum Ruling {
-    /// It goes as it came.
+    /// Forward it unchanged.
     Forward(Forward),
     /// A step looks for live leases first.
     Flush(Box<Flush>),
-    /// Only those on the list may.
+    /// Only clients on the list may send it.
     NotPermitted,
     /// `SWAPDB` while anything is enforced.
     SwapRefused,
     /// `SCRIPT DEBUG` and its like while anything is enforced.
     DebugRefused,
-    /// A command that the table does not have, while anything is enforced.
+    /// A command that is not in the table, while anything is enforced.
     ForeignRefused,
-    /// It is an operation on a lock like any other.
+    /// It is judged like any other operation on a lock.
     Judge(Box<OpaqueCommand>),
 }
 
-/// Leave to forward an administration command.
+/// Permission to forward an administration command.
 #[derive(Clone, Debug)]
 pub struct Forward {
-    /// Why it may go.
+    /// Why it may be forwarded.
     pub why: ForwardWhy,
     frame: Bytes,
 }
 
-/// Why an administration command may go.
+/// Why an administration command may be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardWhy {
     /// It erases no lock, or there are none.
     Harmless,
     /// The client is on the list.
     Listed,
-    /// Nothing is enforced; enforced, it would be refused.
+    /// Nothing is enforced; in enforce mode it would be refused.
     Watched,
 }
 
@@ -196,31 +194,31 @@ impl Forward {
     }
 }
 
-/// A FLUSH that looks for live leases first.
+/// A FLUSH that first looks for live leases.
 #[derive(Clone, Debug)]
 pub struct Flush {
-    /// The command's name as the table has it.
+    /// The command's name in the table.
     pub name: &'static str,
     /// All databases, or the selected one.
     pub all: bool,
     /// Whether the client is on the list.
     pub listed: bool,
-    /// Whether it goes on whatever is found: the client is on the list, or nothing is enforced.
+    /// Whether it is executed whatever is found: the client is on the list, or nothing is enforced.
     pub lenient: bool,
-    /// Whether nothing is emptied: it is only found out what would be refused.
+    /// Whether nothing is emptied, and the step only finds out what would be refused.
     pub only_looks: bool,
     argv: Arguments,
     frame: Bytes,
 }
 
 impl Flush {
-    /// The client's own words.
+    /// The client's own arguments.
     pub(crate) fn argv(&self) -> &Arguments {
         &self.argv
     }
 
-    /// Leave to forward it where Redis does not let the client look; `None` where what would be
-    /// found decides.
+    /// Permission to forward it if Redis does not let the client look; `None` if the ruling depends on what would be
+    /// found.
     pub fn unseen(&self) -> Option<PassThrough<'_>> {
         self.lenient.then(|| PassThrough::of(&self.frame, false))
     }
@@ -236,9 +234,9 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
     let refuses = setting.server_commands == ServerCommands::Refuse && !setting.listed;
     match kind {
         Kind::Harmless => forward(ForwardWhy::Harmless),
-        // As `MIGRATE` sends it: the key goes on to be what it was on the other node.
+        // As `MIGRATE` sends it: the key continues as it was on the other node.
         Kind::Lock { .. } if setting.is_node && name == "restore-asking" => forward(ForwardWhy::Harmless),
-        // No administrator remakes what is the proxy's own.
+        // Not even an administrator may replace the proxy's own keys.
         Kind::Lock { command, .. } if command.kind != OpaqueKind::Command => Ruling::Judge(command),
         Kind::Lock { command, server: false } if !setting.listed => Ruling::Judge(command),
         Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } if refuses => {

@@ -1,7 +1,7 @@
-//! What a request means, before anybody is asked: nothing to us, a change of connection state, a
-//! look at a lock, or an operation on one. Owns the decision which requests are judged at all; the
-//! arguments of the lock verbs are read in `verbs`, scripts in `scripts` and `recipes`, questions about
-//! leases in `lease_question`. It never asks Redis and never guesses: what it cannot read to the end is answered with Redis's own error.
+//! What a request means, before policies or Redis are asked: nothing to us, a change of connection state, a look at a
+//! lock, or an operation on one. Owns the decision which requests are judged at all. The arguments of the lock verbs
+//! are read in `verbs`, scripts in `scripts` and `recipes`, questions about leases in `lease_question`. It never asks
+//! Redis and never guesses: a request that it cannot read to the end gets Redis's own error.
 
 mod computed;
 mod lease_question;
@@ -32,18 +32,17 @@ use crate::table::{
     arity_ok, for_each_foreign_key, for_each_key, lasting_name, lookup,
 };
 
-/// Longest lock key that is judged, in bytes.
+/// The longest lock key that is judged, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
-/// Longest value of a lock that is judged, in bytes.
+/// The longest value of a lock that is judged, in bytes.
 pub const MAX_VALUE_BYTES: usize = 16 * 1024;
-/// Most locks among the keys of a script whose meaning is not known. Redisson renews a hundred at
-/// once.
+/// The most locks among the keys of a script with unknown effect. Redisson renews a hundred at once.
 pub const MAX_WRAPPED_LOCKS: usize = 256;
-/// Longest text of such a script, in bytes.
+/// The longest text of such a script, in bytes.
 pub const MAX_WRAPPED_BYTES: usize = 1024 * 1024;
 
-/// Whether this command stores or compares a lock's value that stands in this place: one above [`MAX_VALUE_BYTES`] is refused
-/// there, whatever else the command says. For requests that have not come as a whole.
+/// Whether this command stores or compares a lock's value at this position: a value above [`MAX_VALUE_BYTES`] is
+/// refused there, whatever else the command says. For requests that have not arrived completely.
 pub fn has_value_at(name: &[u8], place: usize) -> bool {
     const COMMANDS: [(&str, usize); 5] = [("set", 2), ("setnx", 2), ("getset", 2), ("setex", 3), ("psetex", 3)];
     let mut commands = COMMANDS.iter();
@@ -55,19 +54,19 @@ pub fn has_value_at(name: &[u8], place: usize) -> bool {
 pub enum Class<'a> {
     /// No lock is changed, and nothing is learned.
     PassThrough(PassThrough<'a>),
-    /// The value of these locks is read: it may prove something later.
+    /// Reads the value of these locks, which may prove something later.
     Read(PassThrough<'a>, SmallVec<[Target; 1]>),
     /// A change of connection state.
     Session(SessionVerb, PassThrough<'a>),
-    /// About the server as a whole, or a lock key taken as a whole.
+    /// About the server as a whole, or a lock key as a whole.
     Admin(Box<AdminCommand>),
-    /// `FCALL` with a lock key, of a function that the operator answers for.
+    /// `FCALL` with a lock key, of a function that the operator trusts.
     Trusted(PassThrough<'a>, Target),
-    /// `SCRIPT LOAD`: the text is worth remembering.
+    /// `SCRIPT LOAD`: the text should be remembered.
     ScriptLoad(PassThrough<'a>),
-    /// `SCRIPT EXISTS`: what it answers has to be true of this proxy too.
+    /// `SCRIPT EXISTS`: its reply must also be true for this proxy.
     ScriptExists(PassThrough<'a>),
-    /// Its answer names keys, of which the proxy's own are left out.
+    /// Its reply names keys; the proxy's own are left out.
     Listing(Listing, PassThrough<'a>),
     /// An operation on locks.
     Judge(Box<LockCommand>),
@@ -75,64 +74,65 @@ pub enum Class<'a> {
     Opaque(Box<OpaqueCommand>),
     /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
     UnknownScript(Box<OpaqueCommand>),
-    /// The same without a lock key: it may compute the names of locks.
+    /// The same without a lock key: the script may compute the names of locks.
     UnseenScript(UnseenScript),
-    /// A script that declares no lock, and may compute the name of one.
+    /// A script that declares no lock, but may compute the name of one.
     Computed(Box<ComputedScript>),
     /// `FCALL` of a function that may compute the name of a lock.
     ComputedFunction(FunctionCall),
-    /// `FCALL` of a function that is not known: it may do so.
+    /// `FCALL` of an unknown function, which may do the same.
     UnknownFunction(FunctionCall),
-    /// A lock key or a value above what is judged.
+    /// A lock key or a value that is too long to be judged.
     TooLong(Command, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
     Fence(PassThrough<'a>, Bytes),
-    /// `LOCKWARDEN CHECK` or `LEASE`: Redis is asked about a lease. Without a namespace the key is no lock.
+    /// `LOCKWARDEN CHECK` or `LEASE`: a question to Redis about a lease. Without a namespace the key is no lock.
     Lease(Result<(LeaseQuestion, Option<NamespaceId>), Mistake>),
-    /// What an operator asks the proxy itself.
+    /// An operator's question to the proxy itself.
     Operator(OperatorCommand),
-    /// The server may have a command by this name that it does not list, and has to be asked for it first.
+    /// The server may have a command by this name that it does not list, so it must be asked first.
     OtherName(PassThrough<'a>),
-    /// No command of that name can be meant, or the server lists none and a lock is among its words.
+    /// This can be no command's name, or the server lists none and a lock is among its arguments.
     UnknownName(UnknownName<'a>),
-    /// An error that Redis would give, given here: nothing is forwarded on a guess.
+    /// An error that Redis would give, given by the proxy: nothing is forwarded on a guess.
     Error(String),
-    /// The same for a command on a lock that this server does not list: where nothing is enforced, the error is the server's.
+    /// The same for a command on a lock that this server does not list: where nothing is enforced, the server gives the
+    /// error.
     ErrorOfOthers(ErrorOfOthers<'a>),
 }
 
-/// A command of which the server would say that it knows no such command.
+/// A command that the server would report as unknown.
 #[derive(Debug)]
 pub struct UnknownName<'a> {
     pass: PassThrough<'a>,
-    /// A lock among its words, or one of the proxy's own keys. `None` where no name can be such: Redis compares some as C strings, up
-    /// to the first NUL, so that it may find `DEL` behind one that is not that.
+    /// A lock among its arguments, or one of the proxy's own keys. `None` if the word can be no command's name: Redis
+    /// compares some names as C strings, up to the first NUL, so it may find `DEL` in a longer word.
     target: Option<Target>,
 }
 
 impl<'a> UnknownName<'a> {
-    /// Leave to forward the command where nothing is refused; `mode` is that of a namespace.
+    /// Permission to forward the command where nothing is refused; `mode` is that of a namespace.
     pub fn forward(&self, mode: impl Fn(NamespaceId) -> Mode) -> Option<PassThrough<'a>> {
         let target = self.target.as_ref()?;
         (mode(target.namespace) == Mode::Monitor).then_some(self.pass)
     }
 }
 
-/// What the operator says of a command that the table does not have.
+/// How the operator wants a command treated that is not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorSays {
-    /// It passes, also with a lock's name among its words.
+    /// It passes, even with a lock's name among its arguments.
     Pass,
-    /// It is refused, also without.
+    /// It is refused, even without one.
     Refuse,
 }
 
-/// Whether a word may be the name of a command or subcommand: all of them are printable ASCII.
+/// Whether a word can be the name of a command or subcommand: these are all printable ASCII.
 fn may_be_a_name(word: &[u8]) -> bool {
     word.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-/// The error of a command that this server does not list, and may not have.
+/// The error for a command that this server does not list, and may not have.
 #[derive(Debug)]
 pub struct ErrorOfOthers<'a> {
     pass: PassThrough<'a>,
@@ -143,7 +143,7 @@ pub struct ErrorOfOthers<'a> {
 }
 
 impl<'a> ErrorOfOthers<'a> {
-    /// Leave to forward the command where nothing is refused; `mode` is that of the lock's namespace.
+    /// Permission to forward the command where nothing is refused; `mode` is that of the lock's namespace.
     pub fn forward(&self, mode: Mode) -> Option<PassThrough<'a>> {
         (mode == Mode::Monitor).then_some(self.pass)
     }
@@ -162,7 +162,7 @@ fn asks_for_fence(request: &Request<'_>) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(key))
 }
 
-/// Whether one of the keys of a request is a lock. Not asked about every command.
+/// Whether one of the keys of a request is a lock. Not called for every command.
 pub fn names_lock(namespaces: &Namespaces, request: &Request<'_>) -> bool {
     let Lookup::Known(spec) = lookup(request) else {
         return false;
@@ -174,13 +174,13 @@ pub fn names_lock(namespaces: &Namespaces, request: &Request<'_>) -> bool {
     scan.is_ok() && found
 }
 
-/// The locks among the keys of a request, each once for each time that it stands there.
+/// The locks among the keys of a request, each as often as it occurs.
 pub fn named_locks(namespaces: &Namespaces, request: &Request<'_>) -> SmallVec<[Target; 1]> {
     let mut locks = SmallVec::new();
     let Lookup::Known(spec) = lookup(request) else {
         return locks;
     };
-    // Where it cannot be read to the end, Redis refuses it.
+    // If the request cannot be read to the end, Redis refuses it.
     let _ = for_each_key(spec, request, &mut |_, key, _| {
         if let Some(namespace) = namespaces.find(key) {
             let key = Bytes::copy_from_slice(key);
@@ -190,7 +190,7 @@ pub fn named_locks(namespaces: &Namespaces, request: &Request<'_>) -> SmallVec<[
     locks
 }
 
-/// What is too long.
+/// The part that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLong {
     /// The key, above [`MAX_KEY_BYTES`].
@@ -203,19 +203,19 @@ pub enum TooLong {
 pub struct Classifier<'a> {
     /// Which keys are locks.
     pub namespaces: &'a Namespaces,
-    /// The beginning of the proxy's own keys.
+    /// The prefix of the proxy's own keys.
     pub companion_prefix: &'a [u8],
     /// The functions that may name lock keys.
     pub trusted_function: &'a dyn Fn(&[u8]) -> bool,
     /// The namespaces whose locks a script may touch without declaring them.
     pub trusted_script: &'a dyn Fn(&ScriptSha) -> SmallVec<[NamespaceId; 1]>,
-    /// What is known of a function: the names that its library writes.
+    /// The names that a function's library writes, if known.
     pub function: &'a dyn Fn(&[u8]) -> Option<Arc<Names>>,
-    /// The server's own `COMMAND`, once it is known. Asked for what the table does not have.
+    /// The server's own `COMMAND`, once it is known. Used for commands that are not in the table.
     pub foreign: &'a dyn Fn() -> Option<Arc<ForeignTable>>,
-    /// What the operator says of such a command, by its name.
+    /// How the operator wants such a command treated, by its name.
     pub operator_says: &'a dyn Fn(&[u8]) -> Option<OperatorSays>,
-    /// What is done with scripts that compute names of keys.
+    /// How scripts are treated that compute key names.
     pub computed_names: &'a ComputedNames,
     /// Whether refusals are carried out in this namespace.
     pub enforces: &'a dyn Fn(NamespaceId) -> bool,
@@ -223,12 +223,12 @@ pub struct Classifier<'a> {
     pub counts: &'a dyn Fn(NamespaceId) -> bool,
     /// Script texts that were seen.
     pub script: &'a dyn Fn(&ScriptSha) -> Option<Arc<ScriptFacts>>,
-    /// Remembers a text and says what follows from it.
+    /// Remembers a script's text and returns its facts.
     pub saw: &'a dyn Fn(&[u8]) -> Arc<ScriptFacts>,
 }
 
 impl Classifier<'_> {
-    /// Says what a request means.
+    /// Classifies a request.
     pub fn classify<'r>(&self, request: Request<'r>) -> Class<'r> {
         let spec = match lookup(&request) {
             Lookup::Known(spec) => spec,
@@ -240,8 +240,8 @@ impl Classifier<'_> {
         let pass = PassThrough::of(request.frame(), spec.blocking);
         let pass = pass.with_effect(spec.effect, !spec.is_held_back());
         let pass = pass.with_keys(spec.keys);
-        // Redis answers a wrong number of arguments itself and touches nothing, but whatever is wrong
-        // with an EXEC, the block is over.
+        // Redis answers a wrong number of arguments itself and touches nothing. But after any invalid EXEC, the block
+        // is over.
         let ends_block = spec.effect == Effect::Session(SessionVerb::Exec);
         if !ends_block && !arity_ok(spec, request.len()) {
             return Class::PassThrough(pass);
@@ -270,8 +270,8 @@ impl Classifier<'_> {
         }
     }
 
-    /// Whether its keys can be told, and none is a lock or one of the proxy's own: the way of nearly
-    /// every command. What is found here is looked at again where it is needed.
+    /// Whether its keys can be determined, and none is a lock or one of the proxy's own: the path of nearly every
+    /// command. What is found here is examined again where it is needed.
     #[inline]
     fn names_nothing_of_ours(&self, spec: &CommandSpec, request: &Request<'_>) -> bool {
         let ours = |key: &[u8]| self.namespaces.find(key).is_some() || self.may_be_companion(key);
@@ -321,11 +321,11 @@ impl Classifier<'_> {
             return self.opaque(spec.name, request, first.clone(), OpaqueKind::Command);
         }
         let first = first.clone();
-        // They take all their keys or none, so what is true of some of them has no lock meaning.
+        // These commands take all their keys or none, so if only some are locks, there is no lock meaning.
         let words = request.len();
         let has_none = match verb {
             Verb::MSetNx => !words.is_multiple_of(2) && locks.len() != words / 2,
-            // Most servers do not have it, and say so themselves.
+            // Most servers do not have it, and report that themselves.
             Verb::MSetEx => !verbs::takes_all(&request, locks.len()) || self.is_lacking(&request),
             _ => false,
         };
@@ -335,7 +335,7 @@ impl Classifier<'_> {
         let (frame, argv) = copied(&request);
         match verbs::read(verb, &argv, locks) {
             Ok(op) => understood(verb, spec.name, op, argv, frame),
-            // Redis looks for the key first: nil or this error, and no change either way.
+            // Redis looks for the key first: the reply is nil or this error, and nothing changes either way.
             Err(error) if verb == Verb::GetEx && error.is_about_a_number() => Class::PassThrough(pass),
             Err(error) if compares(verb) && !self.is_listed(spec.name) => {
                 Class::ErrorOfOthers(ErrorOfOthers { pass, target: first, text: error.to_string() })
@@ -344,19 +344,19 @@ impl Classifier<'_> {
         }
     }
 
-    /// Whether the server lists a command of this name.
+    /// Whether the server lists a command with this name.
     fn is_listed(&self, name: &str) -> bool {
         (self.foreign)().as_ref().is_some_and(|table| table.lists(name))
     }
 
-    /// Whether the server says that it has no such command.
+    /// Whether the server would report the command as unknown.
     fn is_lacking(&self, request: &Request<'_>) -> bool {
         (self.foreign)().is_some_and(|table| table.says(request) == Said::HasNot)
     }
 
     fn admin<'r>(&self, spec: &'static CommandSpec, request: Request<'r>) -> Class<'r> {
         let found = match self.first_written_lock(spec, &request) {
-            // Its keys stand wherever the subcommand has them.
+            // Its keys are where the subcommand has them.
             Ok(None) if spec.name == "debug" => Ok(self.first_companion(&request)),
             found => found,
         };
@@ -375,8 +375,9 @@ impl Classifier<'_> {
         }
     }
 
-    /// A command that the table does not have. What the server says of it may refuse it, and never lets it go: KeyDB calls a
-    /// write of its own a read, and a server goes on listing `FLUSHALL` that was renamed. So any word may be a key.
+    /// A command that is not in the table. What the server says about it may lead to a refusal, but never to
+    /// forwarding: KeyDB calls a write of its own a read, and a server still lists a `FLUSHALL` that was renamed. So
+    /// any argument may be a key.
     fn foreign_command<'r>(&self, request: Request<'r>) -> Class<'r> {
         if !may_be_a_name(request.name()) {
             return unknown_name(request, None);
@@ -424,8 +425,8 @@ impl Classifier<'_> {
         }
     }
 
-    /// A request whose number of keys is a mistake. Redis refuses it; where no word of it could be a
-    /// lock, Redis does so itself, in its own words and at its own time: inside MULTI not before EXEC.
+    /// A request with an invalid number of keys. Redis refuses it. If no argument could be a lock, Redis does so
+    /// itself, in its own words and at its own time: inside MULTI not before EXEC.
     fn uncountable<'r>(&self, request: Request<'r>, pass: PassThrough<'r>, error: KeyError) -> Class<'r> {
         let could_be_a_lock = |word: &[u8]| self.namespaces.find(word).is_some() || self.companion(word).is_some();
         if request.args().skip(1).any(could_be_a_lock) {
@@ -447,14 +448,14 @@ impl Classifier<'_> {
         Ok(found)
     }
 
-    /// One of the proxy's own keys, in whatever place.
+    /// One of the proxy's own keys, at any position.
     fn first_companion(&self, request: &Request<'_>) -> Option<(Target, OpaqueKind)> {
         let target = request.args().skip(1).find_map(|word| self.companion(word))?;
         Some((target, OpaqueKind::Companion))
     }
 
-    /// Remembers the first key that is not to be written so; one of the proxy's own before a lock, since no meaning of the
-    /// command makes that right, and of these one that is about no lock before others.
+    /// Remembers the first key that must not be written. One of the proxy's own takes precedence over a lock, since no
+    /// meaning of the command makes that right; among these, one that is about no lock comes first.
     #[inline]
     fn note_forbidden(&self, found: &mut Option<(Target, OpaqueKind)>, key: &[u8], access: Access) {
         match found {
@@ -490,14 +491,14 @@ impl Classifier<'_> {
         Some((target, kind))
     }
 
-    /// Whether a key is one of the proxy's own that is about no lock, and so about all.
+    /// Whether a key is one of the proxy's own that is about no particular lock, and so affects all.
     fn is_about_all(&self, key: &[u8]) -> bool {
         OwnKey::of(self.companion_prefix, key, self.namespaces) == Some(OwnKey::Other)
     }
 
     #[inline]
     fn may_be_companion(&self, key: &[u8]) -> bool {
-        // The first byte by itself settles it for nearly every key, without a call.
+        // For nearly every key the first byte alone decides, without a call.
         let first = self.companion_prefix.first();
         (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix) || is_prefix_mark(key)
     }
@@ -512,7 +513,7 @@ impl Classifier<'_> {
             OwnKey::Record | OwnKey::Debts => self.namespaces.claims(lock_behind(key)?),
             OwnKey::Other => None,
         };
-        // What is about no lock is about all: where any is enforced, so is this.
+        // A key about no particular lock affects all: if any lock is enforced, so is this key.
         let enforced = || {
             let mut all = self.namespaces.globs().map(|(namespace, _)| namespace);
             all.find(|namespace| (self.enforces)(*namespace))
@@ -522,8 +523,8 @@ impl Classifier<'_> {
     }
 
     fn opaque<'r>(&self, name: &'static str, request: Request<'r>, target: Target, kind: OpaqueKind) -> Class<'r> {
-        // Of a command that the server does not know the client hears just that, which some wait for before they
-        // fall back to what it does know.
+        // If the server does not know a command, the client gets exactly that error: some clients wait for it before
+        // they use a command that the server knows.
         if kind == OpaqueKind::Command && self.is_lacking(&request) {
             return unknown_name(request, Some(target));
         }
@@ -556,7 +557,7 @@ fn understood<'r>(verb: Verb, name: &'static str, op: LockOp, mut argv: Argument
     }
 }
 
-/// Whether a value that the operation stores or compares with is above what is judged.
+/// Whether a value that the operation stores or compares is too long to be judged.
 fn carries_too_long_a_value(op: &LockOp) -> bool {
     let stored = match op {
         LockOp::Acquire { value, .. } | LockOp::Take { value, .. } | LockOp::Store { value, .. } => value.len(),
@@ -570,7 +571,8 @@ fn carries_too_long_a_value(op: &LockOp) -> bool {
     stored.max(compared) > MAX_VALUE_BYTES
 }
 
-/// Whether it remakes a lock key as a whole, which an administrator may; or any key of ours, where a node of a cluster hands it over.
+/// Whether it replaces a lock key as a whole, which an administrator may; or any key of ours that a cluster node hands
+/// over.
 fn is_restore(command: &OpaqueCommand) -> bool {
     match command.name {
         "restore" => command.kind == OpaqueKind::Command,

@@ -1,6 +1,6 @@
-//! The companion key: where the proxy keeps its own record about a lock, in the same slot as the
-//! lock itself. This module owns the name and the slots; it knows nothing of the record's content.
-//! Which keys are locks is said by [`crate::namespace`].
+//! The companion key: where the proxy keeps its own record of a lock, in the same slot as the lock itself. This module
+//! owns the name and the slots; it knows nothing of the record's content. [`crate::namespace`] decides which keys are
+//! locks.
 
 use std::sync::LazyLock;
 
@@ -31,7 +31,7 @@ pub fn tag(slot: u16) -> &'static str {
     std::str::from_utf8(&tag[..usize::from(*length)]).expect("a tag is made of ASCII digits")
 }
 
-/// The tags and their lengths, in one piece: every lock command looks one up.
+/// The tags and their lengths in one array: every lock command looks one up.
 static TAGS: LazyLock<Vec<([u8; MAX_TAG_BYTES], u8)>> = LazyLock::new(|| {
     let packed = |tag: String| {
         let mut bytes = [0; MAX_TAG_BYTES];
@@ -41,7 +41,8 @@ static TAGS: LazyLock<Vec<([u8; MAX_TAG_BYTES], u8)>> = LazyLock::new(|| {
     all_tags().into_iter().map(packed).collect()
 });
 
-/// The tags of all slots in a row, each as long as the longest and filled up with blanks: for scripts that make names of records.
+/// The tags of all slots in a row, each padded with blanks to the longest length: for scripts that build names of
+/// records.
 pub(crate) fn tags() -> &'static str {
     static ROW: LazyLock<String> = LazyLock::new(|| {
         let padded = (0..SLOTS).map(|slot| format!("{:MAX_TAG_BYTES$}", tag(slot)));
@@ -50,13 +51,13 @@ pub(crate) fn tags() -> &'static str {
     &ROW
 }
 
-/// The name of the record of a lock key: `prefix{tag}:key`. Wrapping the key itself in braces would
-/// not do: a key with braces of its own has another slot.
+/// The name of the record of a lock key: `prefix{tag}:key`. Wrapping the key itself in braces would not work: a key
+/// with braces of its own has another slot.
 pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     companion_in(slot(key), prefix, key)
 }
 
-/// The same in this slot, whichever the key's own is.
+/// The same in this slot, whatever slot the key itself has.
 pub(crate) fn companion_in(slot: u16, prefix: &[u8], key: &[u8]) -> Vec<u8> {
     let (tag, length) = &TAGS[usize::from(slot)];
     let mut name = Vec::with_capacity(prefix.len() + key.len() + MAX_TAG_BYTES + 3);
@@ -68,14 +69,15 @@ pub(crate) fn companion_in(slot: u16, prefix: &[u8], key: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The lock that a name of the proxy's own is about, if it looks like one; [`OwnKey::of`] says whether it is.
+/// The lock that one of the proxy's own key names belongs to, if it has that form; [`OwnKey::of`] decides whether it is
+/// one.
 pub fn lock_behind(own: &[u8]) -> Option<&[u8]> {
     let is_end = |pair: &[u8]| matches!(pair, b"}:" | b"}#");
     let at = own.windows(2).position(is_end)?;
     Some(&own[at + 2..])
 }
 
-/// The name of a lock's release debts, by that of its record.
+/// The name of a lock's release debts, from the name of its record.
 pub fn debts_beside(companion: &[u8]) -> Vec<u8> {
     let tag_ends = memchr::memmem::find(companion, b"}:").unwrap_or(companion.len());
     let mut name = companion.to_vec();
@@ -85,51 +87,51 @@ pub fn debts_beside(companion: &[u8]) -> Vec<u8> {
     name
 }
 
-/// A key in the slot of a companion that does not exist, for commands that are to change nothing. The check in front of a
-/// step makes the same name.
+/// A key that does not exist, in the slot of a companion, for commands that must change nothing. The rights check
+/// before a step builds the same name.
 pub fn key_beside(companion: &[u8]) -> Vec<u8> {
     let tag_ends = memchr::memmem::find(companion, b"}:").unwrap_or(companion.len());
     [&companion[..tag_ends], b"}!lockwarden"].concat()
 }
 
-/// What a name of the proxy's own begins with where it is about no lock.
+/// The start of the names of the proxy's own keys that are about no lock.
 pub(crate) const OWN: &[u8] = b"lockwarden";
 const INDEX: &str = "lockwarden-kept";
 const ERA: &str = "lockwarden-era";
 const PROXIES: &str = "lockwarden-proxies";
 
-/// In which slot a server has the keys of the proxy's own that are about no lock. They stand in its database 0.
+/// The slot in which a server has those of the proxy's own keys that are about no lock. They are in its database 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     tag: &'static str,
 }
 
 impl Home {
-    /// Of a server that has all keys.
+    /// For a server that has all keys.
     pub const WHOLE: Home = Home { tag: "" };
 
-    /// Of a node of a cluster, where the keys of this slot are.
+    /// For a node of a cluster that has the keys of this slot.
     pub fn of_slot(slot: u16) -> Home {
         Home { tag: tag(slot) }
     }
 
-    /// The name of the index of the leases that are kept alive.
+    /// The name of the index of leases with keep-alive.
     pub fn index_key(self, prefix: &[u8]) -> Vec<u8> {
         self.name(prefix, INDEX)
     }
 
-    /// The name of the key that says since when which server is the primary.
+    /// The name of the key that says which server is the primary, and since when.
     pub fn era_key(self, prefix: &[u8]) -> Vec<u8> {
         self.name(prefix, ERA)
     }
 
-    /// The name of the key in which proxies that serve under this prefix enter themselves.
+    /// The name of the key in which proxies with this prefix register themselves.
     pub fn proxies_key(self, prefix: &[u8]) -> Vec<u8> {
         self.name(prefix, PROXIES)
     }
 
-    /// The key that says with which prefix companions are named on a Redis: under the same name for every
-    /// prefix, which is that of the usual one.
+    /// The key that says which companion prefix is used on a Redis. Its own name is the same for every prefix: the one
+    /// with the usual prefix.
     pub fn prefix_mark(self) -> Vec<u8> {
         let (before, behind) = PREFIX_MARKS;
         [before, self.tag.as_bytes(), behind].concat()
@@ -140,7 +142,7 @@ impl Home {
     }
 }
 
-/// How the names of prefix marks look: what stands before the tag, and behind it.
+/// The form of the names of prefix marks: the text before the tag, and after it.
 pub const PREFIX_MARKS: (&[u8], &[u8]) = (b"lw:{", b"}:lockwarden-prefix");
 
 /// Whether this is the prefix mark of some home.
@@ -151,14 +153,14 @@ pub(crate) fn is_prefix_mark(key: &[u8]) -> bool {
     tag.is_some_and(|tag| !tag.contains(&b'}'))
 }
 
-/// What the names of the counts of surplus releases have behind the tag; 40 hexadecimal digits follow.
+/// The text after the tag in the names of the counts of surplus releases; 40 hexadecimal digits follow.
 const SURPLUS: &str = "lockwarden-surplus:";
 
-/// Whether some name that begins and ends like this may be that of a key of the proxy's own that is about no lock.
+/// Whether a name that begins and ends like this may be one of the proxy's own keys that are about no lock.
 pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8]) -> bool {
     let last = &ending[ending.len().saturating_sub(40)..];
     let is_hex = last.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    // Any tag may stand between the two.
+    // Any tag may be between the two.
     let begins = |before: &[u8], behind: &[u8]| {
         before.starts_with(beginning)
             || beginning.strip_prefix(before).is_some_and(|rest| is_beginning_of_tagged(rest, behind))
@@ -173,7 +175,7 @@ pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8
         || is_hex && begins(&before, &behind(SURPLUS))
 }
 
-/// Whether a tag with that behind it may begin so, or with so much of what follows it.
+/// Whether a tag followed by `behind` may begin like this, or with a part of what follows it.
 fn is_beginning_of_tagged(rest: &[u8], behind: &[u8]) -> bool {
     match rest.iter().position(|&byte| byte == b'}') {
         Some(end) => behind.starts_with(&rest[end..]) || rest[end..].starts_with(behind),
@@ -181,7 +183,7 @@ fn is_beginning_of_tagged(rest: &[u8], behind: &[u8]) -> bool {
     }
 }
 
-/// What a name of the proxy's own stands for.
+/// What one of the proxy's own key names is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnKey {
     /// The record of a lock, `prefix{…}:key` with the key in a namespace.
@@ -193,8 +195,8 @@ pub enum OwnKey {
 }
 
 impl OwnKey {
-    /// Whether this name is one of the proxy's own. This is the one place that knows. The tag is not compared, so that
-    /// a wrong one cannot hide a companion-like key.
+    /// Whether this name is one of the proxy's own. Only this function knows. The tag is not compared, so that a wrong
+    /// tag cannot hide a companion-like key.
     pub fn of(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> Option<OwnKey> {
         if is_prefix_mark(candidate) {
             return Some(OwnKey::Other);
@@ -202,7 +204,7 @@ impl OwnKey {
         let [b'{', tagged @ ..] = candidate.strip_prefix(prefix)? else {
             return None;
         };
-        // The first `}` ends the tag: a tag never has one, the lock key may.
+        // The first `}` ends the tag: a tag contains none, but the lock key may.
         let end = tagged.iter().position(|&byte| byte == b'}')?;
         let (own, key) = match &tagged[end + 1..] {
             [b':', key @ ..] if key.starts_with(OWN) => return Some(OwnKey::Other),
@@ -213,8 +215,8 @@ impl OwnKey {
         namespaces.claims(key).map(|_| own)
     }
 
-    /// Whether a key of this name that begins so may have been written by the proxy; `None` where it is no string. What
-    /// it begins with is at most [`OwnKey::TELLING`] bytes.
+    /// Whether the proxy may have written a key with this name whose value begins like this; `None` if it is no string.
+    /// At most [`OwnKey::TELLING`] bytes are needed.
     pub fn may_hold(self, beginning: Option<&[u8]>) -> bool {
         match (self, beginning) {
             (OwnKey::Other, _) => true,
@@ -235,7 +237,7 @@ fn is_debt(bytes: &[u8]) -> bool {
         && bytes[DEBT_ENDS..].iter().all(u8::is_ascii_digit)
 }
 
-/// Whether the name is one of the proxy's own, of whatever kind.
+/// Whether the name is one of the proxy's own, of any kind.
 pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> bool {
     OwnKey::of(prefix, candidate, namespaces).is_some()
 }
@@ -247,8 +249,8 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (close > 0).then_some(&inside[..close])
 }
 
-/// Walks the strings of digits in order of length, then lexicographically, and gives each slot the
-/// first that hashes to it.
+/// Walks the strings of digits in order of length, then lexicographically, and assigns to each slot the first one that
+/// hashes to it.
 fn all_tags() -> Vec<String> {
     let mut tags = vec![String::new(); usize::from(SLOTS)];
     let mut missing = tags.len();

@@ -1,7 +1,7 @@
-//! Guards over data: which lock has to be held to write a key. A [`DataGuard`] says by patterns which keys it is
-//! about and by which names their locks go; [`judge`] says who may write, by the record of the lock. Pure: what is read from
-//! Redis, and under which WATCH, is the caller's business. (A script's guard, [`crate::scripts::guard`], is another thing: it
-//! looks at names of locks that a script computes.)
+//! Guards over data: which lock must be held to write a key. A [`DataGuard`] has patterns of the keys that it covers,
+//! and the names of their locks; [`judge`] decides from the lock's record who may write. Pure: the caller reads from
+//! Redis, and chooses the WATCH. (A script's guard, [`crate::scripts::guard`], is something else: it checks names of
+//! locks that a script computes.)
 
 mod judge;
 mod pattern;
@@ -18,11 +18,11 @@ use crate::rules::{Mode, Rules};
 use crate::table::{Access, ForeignTable, KeySpec, Lookup, arity_ok, for_each_foreign_key, for_each_key, lookup};
 use crate::token::Grant;
 
-/// Guards in one configuration.
+/// The most guards in one configuration.
 pub const MAX_GUARDS: usize = 64;
-/// Patterns, and locks, of one guard.
+/// The most patterns, and the most locks, of one guard.
 pub const MAX_PATTERNS: usize = 16;
-/// Guarded keys that one command may write.
+/// The most guarded keys that one command may write.
 pub const MAX_GUARDED_KEYS: usize = 1_000;
 
 /// Who may write while the lock is free and has never been held.
@@ -31,7 +31,7 @@ pub enum Unlocked {
     /// No client.
     #[default]
     Refuse,
-    /// Anybody.
+    /// Any client.
     Allow,
 }
 
@@ -42,15 +42,15 @@ pub struct DataGuard {
     pub mode: Mode,
     /// Who may write without the lock.
     pub unlocked: Unlocked,
-    /// A client of the same distinctive identity as the holder counts as the holder.
+    /// A client with the same distinctive identity as the holder counts as the holder.
     pub by_identity: bool,
     /// The keys that it is about.
     pub keys: Vec<KeyPattern>,
-    /// The locks, of which any will do.
+    /// The locks; any one of them is enough.
     pub locks: Vec<LockTemplate>,
 }
 
-/// A key that a command would write, and what guards it.
+/// A key that a command would write, and the guard and locks that protect it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guarded {
     /// The guard's place in the configuration.
@@ -64,15 +64,16 @@ pub struct Guarded {
 /// Guarded data that a script may write, with what is needed to judge that in the step that runs the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptData {
-    /// The key, and what guards it.
+    /// The key, and what protects it.
     pub guarded: Guarded,
     /// Whether a refusal is carried out.
     pub enforced: bool,
-    /// A client of the same distinctive identity as the holder counts as the holder.
+    /// A client with the same distinctive identity as the holder counts as the holder.
     pub by_identity: bool,
     /// Who may write without the lock.
     pub unlocked: Unlocked,
-    /// For each of its locks the lease that the writer was granted last and has not given back, and the rules of its namespace.
+    /// For each of its locks: the writer's latest lease that it has not released, and the rules of the lock's
+    /// namespace.
     pub writers: SmallVec<[(Option<Grant>, Option<Rules>); 1]>,
 }
 
@@ -80,11 +81,11 @@ pub struct ScriptData {
 #[derive(Clone, Debug, Default)]
 pub struct DataGuards {
     guards: Vec<DataGuard>,
-    /// By their first byte most keys are known to be guarded by nothing.
+    /// For most keys the first byte shows that nothing guards them.
     by_first_byte: ByFirstByte,
 }
 
-/// For each first byte of a key the guards that it may be about, a bit each.
+/// For each first byte of a key: the guards that may cover it, one bit each.
 #[derive(Clone, Debug)]
 struct ByFirstByte([u64; 256]);
 
@@ -94,7 +95,7 @@ impl Default for ByFirstByte {
     }
 }
 
-/// More keys than are looked at; this is the first.
+/// More keys than are examined; this is the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooMany(pub Box<Guarded>);
 
@@ -127,8 +128,8 @@ impl DataGuards {
         self.guards.get(guard)
     }
 
-    /// What guards the keys that a command would write; `foreign` is the server's own list of commands, for those that the
-    /// table does not have. A command that Redis refuses for its arguments writes nothing.
+    /// What guards the keys that a command would write. `foreign` is the server's own list of commands, for those that
+    /// are not in the table. A command that Redis refuses for its arguments writes nothing.
     ///
     /// # Errors
     /// There are more than [`MAX_GUARDED_KEYS`].
@@ -146,7 +147,7 @@ impl DataGuards {
         match lookup(request) {
             Lookup::Known(spec) if !arity_ok(spec, request.len()) => {}
             Lookup::Known(spec) => {
-                // What cannot be read to its end is refused by Redis.
+                // A request that cannot be read to the end is refused by Redis.
                 if for_each_key(spec, request, &mut each).is_err() {
                     found.clear();
                 }
@@ -163,7 +164,8 @@ impl DataGuards {
         }
     }
 
-    /// Whether a command whose keys stand here may write guarded data: the way of nearly every write ends here.
+    /// Whether a command with keys at these positions may write guarded data: for nearly every write this is the last
+    /// check.
     #[inline]
     pub fn may_guard(&self, keys: KeySpec, request: &Request<'_>) -> bool {
         match keys {
@@ -191,7 +193,7 @@ impl DataGuards {
         found
     }
 
-    /// The guards, by their places, that may be about a key of which only the beginning and the end are known.
+    /// The guards, by their places, that may cover a key of which only the beginning and the end are known.
     pub fn may_be_about<'g>(&'g self, beginning: &'g [u8], ending: &'g [u8]) -> impl Iterator<Item = usize> + 'g {
         let fits = move |guard: &DataGuard| {
             let mut patterns = guard.keys.iter();
@@ -211,7 +213,7 @@ impl DataGuards {
         }
     }
 
-    /// The guards that a key may belong to, by its first byte.
+    /// The guards that may cover a key, by its first byte.
     #[inline]
     fn candidates(&self, key: &[u8]) -> u64 {
         key.first().map_or(0, |first| self.by_first_byte.0[usize::from(*first)])

@@ -1,6 +1,5 @@
-//! A lock key in its logical database, as everything that remembers locks names it. It is hashed once,
-//! when it is made, however many maps it is then looked up in: one lock command asks about its lock in
-//! five of them.
+//! A lock key in its logical database: the name of a lock everywhere. It is hashed once, when it is made, however many
+//! maps it is then looked up in: one lock command looks up its lock in five of them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,20 +11,20 @@ use bytes::Bytes;
 /// See the module.
 #[derive(Clone, Eq)]
 pub struct DbKey {
-    /// The logical database. Not to be changed, as the next: it was hashed.
+    /// The logical database. Must not be changed, like the key: it is part of the hash.
     pub db: u32,
     /// The key as sent.
     pub key: Bytes,
     hash: KeyHash,
 }
 
-/// The hash of a lock's name: equal for equal names, good for this process.
+/// The hash of a lock's name: equal for equal names, valid within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(pub(crate) u64);
 
 /// A map by lock.
 pub type DbMap<V> = HashMap<DbKey, V, BuildHasherDefault<Hashed>>;
-/// A map by words that no client chose.
+/// A map by words that no client chooses.
 pub type NamedMap<K, V> = HashMap<K, V, BuildHasherDefault<Hashed>>;
 /// A set of locks.
 pub type DbSet = HashSet<DbKey, BuildHasherDefault<Hashed>>;
@@ -33,7 +32,7 @@ pub type DbSet = HashSet<DbKey, BuildHasherDefault<Hashed>>;
 impl DbKey {
     /// Names a lock.
     pub fn new(db: u32, key: Bytes) -> DbKey {
-        // Clients choose the keys, so it must not be possible to tell which of them meet.
+        // Clients choose the keys, so it must not be possible to predict which of them collide.
         static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let mut hasher = SEED.build_hasher();
         hasher.write(&key);
@@ -42,15 +41,14 @@ impl DbKey {
         DbKey { db, key, hash }
     }
 
-    /// The same key cut to so many bytes, in a buffer of its own: a slice keeps the whole one that the
-    /// client's bytes came in.
+    /// The same key cut to at most this many bytes, in a buffer of its own: a slice keeps the whole buffer of the
+    /// client's bytes alive.
     #[must_use]
     pub fn copied(&self, most: usize) -> DbKey {
         DbKey::new(self.db, Bytes::copy_from_slice(&self.key[..self.key.len().min(most)]))
     }
 
-    /// A number for the place of this key among the shards of a map: of other bits than the map's own
-    /// places.
+    /// A number for the shard of this key: from other bits than a map's own places.
     pub fn shard(&self) -> usize {
         (self.hash.0 >> 32) as u32 as usize
     }
@@ -79,8 +77,8 @@ impl fmt::Debug for DbKey {
     }
 }
 
-/// Takes the hash that a key has. Words that no client chose, as names of namespaces, it hashes by
-/// FNV-1a: quick, and no guard against words that were made to meet.
+/// Uses the hash that a key already has. Words that no client chooses, such as names of namespaces, are hashed with
+/// FNV-1a: fast, but no protection against words made to collide.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hashed(u64);
 

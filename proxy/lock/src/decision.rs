@@ -1,6 +1,6 @@
-//! What a policy chain is asked and what it answers. The chain itself runs elsewhere (the Wasm
-//! host); this module owns the question, the answer and how the answers of several policies are
-//! merged into one. Nothing here does I/O or knows about WebAssembly.
+//! The question to a policy chain, and its answer. The chain itself runs elsewhere (the Wasm host); this module owns
+//! the question, the answer and how the answers of several policies are merged into one. Nothing here does I/O or knows
+//! about WebAssembly.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::reason::Reason;
 use crate::time::{AskedMs, ProxyTime};
 use crate::token::FencingToken;
 
-/// What the client's command means for the lock, whatever its spelling on the wire.
+/// What the client's command means for the lock, however it is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Take the lock if it is free.
     Acquire,
     /// Give the current lease a new TTL, or a new value, or both.
     Extend,
-    /// Give the lock back.
+    /// Release the lock.
     Release,
     /// Replace a lease whose holder let its own deadline pass.
     TakeOver,
-    /// Look at the lock.
+    /// Read the lock.
     Inspect,
     /// Any other change of a lock key.
     Write,
@@ -174,9 +174,9 @@ pub struct Question<'a> {
     pub db: u32,
     /// The lock key, exactly as sent.
     pub key: &'a [u8],
-    /// The value that the command stores or proves, where it carries one.
+    /// The value that the command stores or proves, if it has one.
     pub owner_token: Option<&'a [u8]>,
-    /// The TTL that the command asks for.
+    /// The TTL that the command requests.
     pub ttl_ms: Option<AskedMs>,
     /// Proofs that hold as far as the proxy has seen.
     pub proofs: Proofs,
@@ -184,18 +184,19 @@ pub struct Question<'a> {
     pub traits: Traits,
     /// The newest fencing token that this session was granted for this lock; 0 if none.
     pub fencing_token: FencingToken,
-    /// Milliseconds left of this session's own lease as far as the proxy knows; 0 if none.
+    /// Milliseconds left of this session's own lease, as far as the proxy knows; 0 if none.
     pub remaining_ms: u64,
     /// Acquires of this lock by this session in the last ten seconds, as far as this proxy saw.
     pub attempts: u32,
     /// A handle for the `clients.describe` import.
     pub client: u64,
-    /// When it is asked.
+    /// The time of the question.
     pub now: ProxyTime,
 }
 
 impl<'a> Question<'a> {
-    /// One about this operation by a first attempt that brings nothing along, at some time (2026-01-01T00:00:00Z): what a question is
+    /// A question about this operation, for a first attempt without any proofs, at a fixed time (2026-01-01T00:00:00Z):
+    /// a base for questions that set only some fields.
     /// made of that says a part of this only.
     pub fn plain(operation: Operation, key: &'a [u8]) -> Question<'a> {
         Question {
@@ -215,7 +216,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Who a client says it is, answered to a policy that asks.
+/// A client's identity, for a policy that asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientDescription {
     /// `CLIENT SETNAME`, empty if none.
@@ -224,31 +225,32 @@ pub struct ClientDescription {
     pub user: String,
     /// Peer address.
     pub address: String,
-    /// The name in its certificate, which was verified.
+    /// The verified name in its certificate.
     pub certificate: Option<String>,
-    /// What its application is called.
+    /// The name of its application.
     pub application: String,
 }
 
-/// What a client holds, as far as this proxy has seen.
+/// The locks that a client holds, as far as this proxy has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// The keys of the other locks of its connection in the database of a question, ordered by their fencing tokens, the highest:
+    /// The keys of the connection's other locks in the question's database, ordered by fencing token; only the highest,
     /// [`MAX_HOLDINGS`] at most.
     pub connection: Vec<Bytes>,
     /// How many locks all clients of its application hold.
     pub application: u32,
 }
 
-/// The most locks of a connection that a policy is told of.
+/// The most locks of a connection that a policy is told about.
 pub const MAX_HOLDINGS: usize = 32;
 
-/// Who asks, looked up for policies that want to know. A function that describes clients is one of whom nothing else is known.
+/// Looks up the client for policies that ask for it. A function that describes clients is an implementation that knows
+/// nothing else.
 pub trait WhoAsks {
-    /// Who the client with this handle says it is.
+    /// The identity of the client with this handle.
     fn describe(&self, client: u64) -> Option<ClientDescription>;
 
-    /// What it holds at this question.
+    /// The locks that it holds at the time of this question.
     fn holdings(&self, _: &Question<'_>) -> Holdings {
         Holdings::default()
     }
@@ -260,7 +262,7 @@ impl<Describe: Fn(u64) -> Option<ClientDescription>> WhoAsks for Describe {
     }
 }
 
-/// Whether a grant is numbered, and how.
+/// Whether grants are numbered, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fence {
     /// Not numbered.
@@ -273,7 +275,7 @@ pub enum Fence {
 }
 
 impl Fence {
-    /// The word in records and case files; `None` where grants are not numbered.
+    /// The word in records and case files; `None` if grants are not numbered.
     pub const fn word(self) -> Option<&'static str> {
         match self {
             Fence::None => None,
@@ -302,28 +304,28 @@ impl TakeOverRule {
     }
 }
 
-/// What the proxy must do in the same atomic step as the operation. The default says nothing.
+/// What the proxy must do in the same atomic step as the operation. The default requires nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Obligations {
-    /// The lease's TTL where the command names none, in milliseconds.
+    /// The lease's TTL if the command requests none, in milliseconds.
     pub ttl_default_ms: Option<u64>,
     /// The longest TTL, in milliseconds.
     pub ttl_cap_ms: Option<u64>,
-    /// Renew an invented or cut TTL while the holder lives, up to this age in milliseconds.
+    /// Renew a default or shortened TTL while the holder lives, up to this age in milliseconds.
     pub keep_alive_ms: Option<u64>,
     /// The age in milliseconds at which the holder's own extensions end.
     pub max_hold_ms: Option<u64>,
-    /// The operation goes on only if one of these proofs holds; `None` asks for no proof.
+    /// The operation continues only if one of these proofs holds; `None` requires no proof.
     pub require: Option<Proofs>,
     /// Whether a grant is numbered.
     pub fence: Fence,
-    /// Go on only if the session's newest fencing token for this lock is the lock's newest.
+    /// Continue only if the session's newest fencing token for this lock is the lock's newest.
     pub current_fence_only: bool,
     /// Whether GETSET may replace a lease.
     pub take_over: Option<TakeOverRule>,
 }
 
-/// Two policies of one chain want things that exclude each other.
+/// Two policies of one chain have requirements that exclude each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
     /// No proof satisfies every policy.
@@ -335,10 +337,10 @@ pub enum Contradiction {
 }
 
 impl Obligations {
-    /// Merges what two policies of a chain want. The merge is associative and its neutral element
-    /// is the default, so the order of a chain does not matter. At run time a contradiction is
-    /// answered by the stricter side (no proof suffices, the first fence stays), but chains are
-    /// checked by [`Obligations::contradiction`] when they are loaded.
+    /// Merges the requirements of two policies of a chain. The merge is associative and its neutral element is the
+    /// default, so the order of a chain does not matter. At run time a contradiction is resolved on the stricter side
+    /// (no proof suffices, the first fence stays), but chains are checked by [`Obligations::contradiction`] when they
+    /// are loaded.
     #[must_use]
     pub fn merge(self, other: Obligations) -> Obligations {
         let ttl_cap_ms = smaller(self.ttl_cap_ms, other.ttl_cap_ms);
@@ -363,7 +365,7 @@ impl Obligations {
         }
     }
 
-    /// What makes these two impossible to satisfy together, if anything.
+    /// What makes it impossible to satisfy both, if anything.
     pub fn contradiction(&self, other: &Obligations) -> Option<Contradiction> {
         if let (Some(a), Some(b)) = (self.require, other.require)
             && a.intersection(b).is_empty()
@@ -393,20 +395,20 @@ fn clip(value: Option<u64>, cap: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A policy's no.
+/// A policy's refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The refused thing.
+    /// The reason of the refusal.
     pub reason: Reason,
     /// The policy's own words, for the hint of an error reply.
     pub detail: Option<String>,
-    /// The policy that said it.
+    /// The policy that refused.
     pub policy: Arc<str>,
-    /// Which of its rules, where it is one of several in a configuration.
+    /// The rule of that policy, if it has several in a configuration.
     pub rule: Option<Arc<str>>,
 }
 
-/// How a policy failed to answer.
+/// How a policy failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// The guest trapped.
@@ -415,11 +417,11 @@ pub enum FaultKind {
     Timeout,
     /// The guest used up its fuel.
     Fuel,
-    /// The guest wanted more memory or stack than it may have.
+    /// The guest needed more memory or stack than it may have.
     Memory,
-    /// The answer was not acceptable, for example longer than allowed.
+    /// The answer was invalid, for example longer than allowed.
     BadReply,
-    /// It was not asked, because its failures took too much time lately.
+    /// It was not asked, because its recent failures took too much time.
     BreakerOpen,
 }
 
@@ -447,7 +449,7 @@ impl FaultKind {
     }
 }
 
-/// A policy that did not answer.
+/// A policy that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// How it failed.
@@ -456,33 +458,33 @@ pub struct Fault {
     pub policy: Arc<str>,
 }
 
-/// What the chain as a whole says. There is no default: a decision that was not made is none.
+/// The verdict of the whole chain. There is no default: a missing decision must not look like one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No policy said no.
+    /// No policy refused.
     Permit,
-    /// Some policy said no; the words of the first.
+    /// Some policy refused; with the reason and words of the first.
     Deny(Denial),
 }
 
-/// The merged answer of a chain. `fault` is the first policy that did not answer; it contributed
-/// nothing to the rest, and what that means is the namespace's `on_fault`.
+/// The merged answer of a chain. `fault` is the first policy that failed; it contributed nothing to the rest, and the
+/// namespace's `on_fault` decides what its failure means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether anybody said no.
+    /// Whether any policy refused.
     pub verdict: Verdict,
-    /// Merged over the policies that permitted.
+    /// Merged from the policies that permitted.
     pub obligations: Obligations,
-    /// The first policy that did not answer.
+    /// The first policy that failed.
     pub fault: Option<Fault>,
-    /// What a rule that only reports would have refused. It changes nothing.
+    /// What a rule that only reports would have refused. It has no effect.
     pub reported: Option<Box<Denial>>,
-    /// The chain that is to be in force later said it.
+    /// The answer is that of the `next` chain.
     pub by_next: bool,
 }
 
 impl Verdict {
-    /// The no, if it is one.
+    /// The denial, if it is one.
     pub fn denial(self) -> Option<Denial> {
         match self {
             Verdict::Permit => None,
@@ -492,7 +494,7 @@ impl Verdict {
 }
 
 impl Decision {
-    /// Where every policy that was asked permitted, and wanted nothing.
+    /// The answer if every policy permitted and required nothing.
     pub fn permit() -> Decision {
         Decision {
             verdict: Verdict::Permit,
@@ -503,7 +505,7 @@ impl Decision {
         }
     }
 
-    /// What is said to a command that may turn out as either of two things: the stricter of each.
+    /// The answer for a command that may turn out as either of two operations: the stricter of each part.
     #[must_use]
     pub fn and(self, other: Decision) -> Decision {
         Decision {
@@ -519,7 +521,7 @@ impl Decision {
     }
 }
 
-/// A policy chain, as the way of a command sees it. The Wasm host implements it; tests have a fake.
+/// A policy chain, as seen by the command path. The Wasm host implements it; tests have a fake.
 pub trait Decide {
     /// Asks the chain of one namespace. Never blocks longer than the chain's deadlines.
     fn decide(&mut self, namespace: NamespaceId, question: &Question<'_>, who: &dyn WhoAsks) -> Decision;

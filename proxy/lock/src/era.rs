@@ -1,41 +1,44 @@
-//! The era of a server: which run of which server is the primary, and since when. It is one entry on the server, beside the
-//! locks, and every proxy reckons by it. Here is what the entry says, what it becomes when a proxy looks at it, and the
-//! clock by which a proxy reads it. Redis is asked by `plan::era`; what follows for locks is in [`crate::promise`].
+//! The era of a server: which run of which server is the primary, and since when. It is one entry on the server, beside
+//! the locks, and every proxy uses it. This module defines what the entry contains, how it changes when a proxy looks
+//! at it, and the clock by which a proxy reads it. `plan::era` asks Redis; [`crate::promise`] defines the consequences
+//! for locks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::time::RedisTime;
 
-/// A server's clock may go on by so much more than the proxy's between two looks: no clock is adjusted faster without a jump.
+/// How much more than the proxy's clock a server's clock may advance between two looks: no clock is adjusted faster
+/// without a jump.
 const TOLERATED: Duration = Duration::from_millis(250);
-/// The word of the entry for what is not known.
+/// The word in the entry for an unknown value.
 const UNKNOWN: &str = "-";
 
-/// What the entry says.
+/// The contents of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Era {
-    /// Names the run of the server.
+    /// The run of the server.
     pub run: Arc<str>,
-    /// The authority's number for it being the primary, where the authority counts. Without it a server that is the primary
-    /// again looks as if it had never been another's replica.
+    /// The authority's number for this server's time as the primary, if the authority counts. Without it, a server that
+    /// becomes the primary again looks as if it had never been a replica.
     pub epoch: Option<u64>,
-    /// Since when it is the primary, or since when its clock goes as it does; by that clock.
+    /// Since when it is the primary, or since its clock last jumped; by that clock.
     pub since: RedisTime,
-    /// Which rules the leases are granted by.
+    /// The rules by which the leases are granted.
     pub rules: Arc<str>,
-    /// The longest quarantine by these rules, and by those before as long as they matter, ms.
+    /// The longest quarantine under these rules, and under the earlier rules for as long as they matter, ms.
     pub longest_ms: u64,
-    /// Until then leases may last that were granted by other rules.
+    /// Until when leases may last that were granted under other rules.
     pub mixed_until: RedisTime,
-    /// By how much fencing tokens run ahead of the server's clock, ms: it is behind the one by which older tokens were given.
+    /// How far fencing tokens run ahead of the server's clock, ms: that clock is behind the one by which older tokens
+    /// were made.
     pub ahead_ms: u64,
 }
 
-/// What a proxy knows that looks at the entry.
+/// What a proxy knows when it looks at the entry.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The run that answers.
+    /// The run that replied.
     pub run: Arc<str>,
     /// The authority's number for it, where the authority counts.
     pub epoch: Option<u64>,
@@ -43,22 +46,22 @@ pub struct Look {
     pub rules: Arc<str>,
     /// The longest quarantine of this proxy, ms.
     pub longest_ms: u64,
-    /// By the server's clock.
+    /// The server's time.
     pub now: RedisTime,
-    /// For how long, by its own clock, the era goes on that this proxy knew last.
+    /// How long, by the proxy's own clock, the era has lasted that this proxy knew last.
     pub age: Option<Duration>,
-    /// What the clock of the tokens comes to that this proxy knew last, if that had gone on till now; `None` where it knew none.
+    /// The present value of the token clock that this proxy knew last, as if it had continued; `None` if it knew none.
     pub tokens: Option<RedisTime>,
-    /// This proxy has seen another primary since, or the server's clock jump forward.
+    /// Whether this proxy has since seen another primary, or seen the server's clock jump forward.
     pub anew: bool,
 }
 
 impl Era {
-    /// What the entry must say after a look. It never says less than before, nor less than this proxy knew last: a shorter
-    /// quarantine counts only once every lease is over that was granted by other rules.
+    /// What the entry must contain after a look. It never contains less than before, nor less than this proxy knew
+    /// last: a shorter quarantine counts only once every lease granted under other rules is over.
     pub fn after(before: Option<&Era>, known: Option<&Era>, look: &Look) -> Era {
         let same = before.filter(|era| era.run == look.run && !look.anew);
-        // A lower number is that of an authority which was set up anew, or of one that lags behind.
+        // A lower number comes from an authority that was set up anew, or that lags behind.
         let is_older = |era: &&Era| era.epoch.is_some() && era.epoch < look.epoch;
         let same = same.filter(|era| !is_older(era));
         let mut era = Era {
@@ -76,8 +79,8 @@ impl Era {
         era
     }
 
-    /// By how much tokens must run ahead of the clock so that none is lower than an older one. A few milliseconds do not matter: no free lock is
-    /// granted for as long as a quarantine lasts.
+    /// How far tokens must run ahead of the clock so that none is lower than an older one. A few milliseconds do not
+    /// matter: no free lock is granted during a quarantine.
     fn ahead(before: Option<&Era>, is_same: bool, known: Option<&Era>, look: &Look) -> u64 {
         const SLACK: u64 = TOLERATED.as_millis() as u64;
         let tokens = look.tokens.map_or(0, |tokens| tokens.ms_since(look.now));
@@ -85,7 +88,7 @@ impl Era {
         if tokens > told.saturating_add(SLACK) {
             return tokens;
         }
-        // The clock that this proxy knew is that of the server before: it need not run ahead of this one, too.
+        // The clock that this proxy knew is the former server's: it need not also run ahead of this one.
         let follows = before.zip(known).is_some_and(|(before, known)| before.run == known.run);
         match look.tokens {
             Some(_) if !is_same && follows && tokens <= SLACK => 0,
@@ -94,7 +97,7 @@ impl Era {
         }
     }
 
-    /// Since when the same era goes on, by the clock as it is now: it may have been put back.
+    /// Since when the same era lasts, by the clock in its present state: it may have been set back.
     fn since_by(&self, known: Option<&Era>, look: &Look) -> RedisTime {
         let own = known.filter(|known| known.run == self.run && known.since == self.since);
         let own = own.and(look.age).map(|age| {
@@ -105,7 +108,7 @@ impl Era {
         own.filter(later).unwrap_or(self.since).min(look.now)
     }
 
-    /// Leases may last that were granted by the rules of then.
+    /// Takes into account that leases granted under earlier rules may last.
     fn heed(&mut self, earlier: &Era, look: &Look) {
         let is_same = earlier.rules == look.rules;
         if is_same && look.now >= earlier.mixed_until {
@@ -119,7 +122,7 @@ impl Era {
         if is_same {
             self.mixed_until = self.mixed_until.max(earlier.mixed_until);
         } else if earlier.mixed_until >= in_a_while(1) {
-            // Proxies with different rules do not write it in turns.
+            // Proxies with different rules must not overwrite the entry in turns.
             self.rules = earlier.rules.clone();
             self.mixed_until = self.mixed_until.max(earlier.mixed_until);
         } else {
@@ -127,7 +130,7 @@ impl Era {
         }
     }
 
-    /// Reads the entry. `None` for what is none. Earlier versions wrote only the run and since when.
+    /// Reads the entry. `None` if it is invalid. Earlier versions wrote only the run and since when.
     pub fn read(entry: &str) -> Option<Era> {
         let mut words = entry.split(' ');
         let (run, since) = (words.next()?, words.next()?.parse().ok()?);
@@ -144,7 +147,7 @@ impl Era {
         })
     }
 
-    /// What is written.
+    /// The entry as text.
     pub fn entry(&self) -> String {
         let Era { run, since, rules, longest_ms, ahead_ms, .. } = self;
         let epoch = self.epoch.map_or(UNKNOWN.to_owned(), |epoch| epoch.to_string());
@@ -152,37 +155,38 @@ impl Era {
     }
 }
 
-/// What the entry said, and when.
+/// The entry as it was read, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reckoned {
-    /// What it said.
+    /// Its contents.
     pub era: Era,
     /// When it was read.
     pub read: Reading,
 }
 
 impl Reckoned {
-    /// For how long at least the server is the primary. Its clock may have jumped since, that of the proxy has not.
+    /// How long the server has been the primary, at least. The server's clock may have jumped since, the proxy's has
+    /// not.
     pub fn age(&self, now: Instant) -> Duration {
         let then = Duration::from_millis(self.read.redis.ms_since(self.era.since));
         then + now.saturating_duration_since(self.read.heard)
     }
 }
 
-/// What the server's clock said, and between which moments it was read.
+/// A time of the server's clock, and the interval in which it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What it said.
+    /// The server's time.
     pub redis: RedisTime,
-    /// Before that.
+    /// A moment before the reading.
     pub sent: Instant,
-    /// After that.
+    /// A moment after the reading.
     pub heard: Instant,
 }
 
 impl Reading {
-    /// By how much more than time has passed the server's clock went on until it said `redis`, where that is too much. An answer
-    /// may come late, which only makes that less.
+    /// How much more than the elapsed time the server's clock advanced until `redis`, if that is too much. A late reply
+    /// only makes the result smaller.
     pub fn jump(&self, redis: RedisTime, heard: Instant) -> Option<Duration> {
         let passed = heard.saturating_duration_since(self.sent);
         let went_on = Duration::from_millis(redis.ms_since(self.redis));

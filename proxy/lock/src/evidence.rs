@@ -1,6 +1,6 @@
-//! What one connection has done and seen that may prove something later: leases that it was
-//! granted, values that it read, acquires that were refused. It proves nothing by itself: all of it
-//! goes into the script, which compares it with Redis. Pure; the caller brings the time.
+//! What one connection has done and seen that may prove something later: leases that it was granted, values that it
+//! read, acquires that were refused. It proves nothing by itself: all of it is passed to the script, which compares it
+//! with Redis. Pure; the caller brings the time.
 
 mod attempts;
 
@@ -17,36 +17,36 @@ use crate::db_key::DbMap;
 use crate::token::{FencingToken, Grant, OwnerToken, StoredToken, ValueHash, looks_like_deadline};
 use attempts::Attempts;
 
-/// How long a connection's lapsed lease is remembered.
+/// How long a connection's expired lease is remembered.
 pub const LAPSED_MEMORY: Duration = Duration::from_secs(600);
-/// How long before its end a lease is surely not over: in a block ends are reckoned from the answer, which
-/// may come this much later than Redis granted it.
+/// How long before its end a lease is certainly not over: in a block, ends are calculated from the reply, which may
+/// come this much later than Redis's grant.
 pub const SURELY_BEFORE_END: Duration = Duration::from_secs(1);
-/// Keys whose value a connection has read and that are remembered, the oldest out first.
+/// Keys whose read value a connection remembers; the oldest are forgotten first.
 pub const MAX_OBSERVED: usize = 256;
-/// Locks that one connection remembers in all; above that those go first whose leases end first.
+/// The most locks that one connection remembers; beyond that, those whose leases end first are forgotten first.
 pub const MAX_LOCKS: usize = 65_536;
-/// Leases that are found without a look through all that is remembered.
+/// Leases that are found without searching everything that is remembered.
 pub const MAX_LATEST: usize = 8;
 
 /// A lease that this connection was granted.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// The name of the lease.
+    /// The lease's name.
     pub grant: Grant,
-    /// Its fencing token; 0 while the answer is not there yet (inside MULTI).
+    /// Its fencing token; 0 until the reply has arrived (inside MULTI).
     pub fence: FencingToken,
     /// The value that was stored.
     pub stored: StoredToken,
-    /// When it ends as far as this proxy knows, if it has a TTL.
+    /// When it ends, as far as this proxy knows; `None` without a TTL.
     pub ends: Option<Instant>,
-    /// When the TTL that was asked for is over, if one was asked for: later, where it was cut.
+    /// When the requested TTL is over, if one was requested: later than `ends` if it was shortened.
     pub asked_end: Option<Instant>,
-    /// When a script said that it is over, though this connection did not release it.
+    /// When a script reported that it is over, though this connection did not release it.
     pub lapsed: Option<Instant>,
-    /// This connection came back to it after its end.
+    /// This connection tried to release or extend it after its end.
     pub came_back: bool,
-    /// A call that could not be judged named the lock: it may have been given back then.
+    /// A call that could not be judged named the lock: it may have released it.
     pub unwitnessed: bool,
 }
 
@@ -57,11 +57,11 @@ pub struct Seen {
     pub grant: Option<Grant>,
     /// The value.
     pub stored: StoredToken,
-    /// Whether it can be told from other clients' values.
+    /// Whether it differs from other clients' values.
     pub distinctive: bool,
     /// Whether it has the shape of a deadline.
     pub deadline: bool,
-    /// Whether it was read under a WATCH; void when the WATCH ends.
+    /// Whether it was read under a WATCH; no longer valid when the WATCH ends.
     pub watched: bool,
 }
 
@@ -71,7 +71,7 @@ struct Memory {
     seen: Option<Seen>,
     refused: bool,
     refused_with: Option<ValueHash>,
-    /// The lease before its own ran out, and this connection had not come back to it when it was granted the next one.
+    /// The lease before its own expired, and this connection had not come back to it before the next grant.
     overran: bool,
 }
 
@@ -81,10 +81,10 @@ impl Memory {
     }
 }
 
-/// What a connection knows of one lock, at one moment.
+/// What a connection knows of one lock at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The lease that it was granted last and has not given back.
+    /// Its latest lease that it has not released.
     pub own: Option<Own>,
     /// Grants drawn by commands queued earlier in the same MULTI block.
     pub queued: Vec<Grant>,
@@ -92,17 +92,16 @@ pub struct Facts {
     pub seen: Option<Seen>,
     /// Its last acquire of this lock was refused.
     pub refused_since: bool,
-    /// Which value that acquire had, where it is known.
+    /// The value of that acquire, where it is known.
     pub refused_with: Option<ValueHash>,
-    /// The time of that lease is surely not over: if another one is current, this one was given back
-    /// by other means, as over another connection of its pool, and no client is late.
+    /// The time of that lease is certainly not over. So if another lease is current, this one was released in another
+    /// way, for example over another connection of its pool, and no client is late.
     pub own_runs: bool,
-    /// The current lease was granted to a client of the same distinctive identity, as far as this
-    /// proxy has seen.
+    /// The current lease was granted to a client with the same distinctive identity, as far as this proxy has seen.
     pub same_identity: bool,
-    /// Acquires in the last ten seconds, but for those that a policy refused.
+    /// Acquires in the last ten seconds, without those that a policy refused.
     pub attempts: u32,
-    /// Another client was granted a lock with the value that the command carries.
+    /// Another client was granted a lock with the value that this command carries.
     pub shared_token: bool,
 }
 
@@ -120,7 +119,7 @@ pub struct Evidence {
     memory: DbMap<Memory>,
     observed: VecDeque<DbKey>,
     attempts: Attempts,
-    /// The locks that it was granted last and has not given back.
+    /// Its latest leases that it has not released, by their locks.
     latest: Vec<DbKey>,
 }
 
@@ -147,7 +146,7 @@ impl Evidence {
         }
     }
 
-    /// The lease that it was granted last and has not given back.
+    /// Its latest lease of this lock that it has not released.
     pub fn own(&self, key: &DbKey, now: Instant) -> Option<&Own> {
         let own = self.memory.get(key)?.own.as_ref();
         own.filter(|own| !forgotten(own, now))
@@ -163,18 +162,19 @@ impl Evidence {
         self.attempts.add(key, now);
     }
 
-    /// A policy refused the acquire that was about to be tried: it does not count.
+    /// A policy refused the acquire that was to be tried: it does not count.
     pub fn turned_away(&mut self, key: &DbKey) {
         self.attempts.take_back(key);
     }
 
-    /// Whether its lease of this lock follows one that ran out, and that it had not tried to give back by then.
+    /// Whether its lease of this lock follows one that expired, and that it had not tried to release by then.
     pub fn overran(&self, key: &DbKey) -> bool {
         let memory = self.memory.get(key);
         memory.is_some_and(|memory| memory.own.is_some() && memory.overran)
     }
 
-    /// This connection was granted a lease. `ran_out`: the time, where the lease before it ran out unreleased.
+    /// This connection was granted a lease. `ran_out` is the time at which the lease before it expired unreleased, if
+    /// it did.
     pub fn granted(&mut self, key: DbKey, own: Own, ran_out: Option<Instant>) {
         self.latest.retain(|known| *known != key);
         if self.latest.len() >= MAX_LATEST {
@@ -183,7 +183,7 @@ impl Evidence {
         self.latest.push(key.clone());
         let memory = self.memory.entry(key).or_default();
         let before = memory.own.as_ref();
-        // A grant that is told once more is no other lease.
+        // A repeated reply about the same grant is not another lease.
         if before.is_none_or(|before| before.grant != own.grant) {
             let is_left = |now| before.is_some_and(|before| !before.came_back && is_over(before, now));
             memory.overran = ran_out.is_some_and(is_left);
@@ -194,7 +194,7 @@ impl Evidence {
         self.bound_locks();
     }
 
-    /// Its lease goes on with another end, and perhaps another value.
+    /// Its lease continues with another end, and perhaps another value.
     pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<StoredToken>) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
             (own.ends, own.unwitnessed) = (ends, false);
@@ -204,7 +204,7 @@ impl Evidence {
         }
     }
 
-    /// A call that cannot be judged names its lock: it may give the lease back, and then no client is late.
+    /// A call that cannot be judged names its lock: it may release the lease, and then no client is late.
     pub fn unwitnessed(&mut self, key: &DbKey) {
         let memory = self.memory.get_mut(key);
         if let Some(own) = memory.and_then(|memory| memory.own.as_mut()) {
@@ -212,14 +212,14 @@ impl Evidence {
         }
     }
 
-    /// A TTL was asked for its lease, which ends then; `None`: none.
+    /// Sets when the requested TTL of its lease ends; `None` without a TTL.
     pub fn asked(&mut self, key: &DbKey, end: Option<Instant>) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
             own.asked_end = end;
         }
     }
 
-    /// Its acquire was refused. `value` is what it would have stored, where that is known.
+    /// Its acquire was refused. `value` is the value it would have stored, if known.
     pub fn refused(&mut self, key: &DbKey, value: Option<&Bytes>) {
         let memory = self.memory.entry(key.clone()).or_default();
         memory.refused = true;
@@ -227,7 +227,7 @@ impl Evidence {
         self.bound_locks();
     }
 
-    /// The lock was given back by this connection.
+    /// This connection released the lock.
     pub fn released(&mut self, key: &DbKey) {
         self.latest.retain(|known| known != key);
         if let Some(memory) = self.memory.get_mut(key) {
@@ -241,7 +241,7 @@ impl Evidence {
         }
     }
 
-    /// The last of the leases that this connection has, as far as it knows.
+    /// The latest of this connection's leases, as far as it knows.
     pub fn latest(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
         self.latest.iter().filter_map(|key| {
             let own = self.memory.get(key)?.own.as_ref();
@@ -249,7 +249,7 @@ impl Evidence {
         })
     }
 
-    /// The leases that this connection has, as far as it knows.
+    /// This connection's leases, as far as it knows.
     pub fn held(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
         self.memory.iter().filter_map(|(key, memory)| {
             let own = memory.own.as_ref().filter(|own| own.lapsed.is_none())?;
@@ -257,12 +257,13 @@ impl Evidence {
         })
     }
 
-    /// The locks of a database that this connection holds, but for one, ordered by their fencing tokens: the highest.
+    /// The locks in a database that this connection holds, without `lock`, ordered by fencing token; only the highest
+    /// `most`.
     pub fn held_beside(&self, db: u32, lock: &[u8], now: Instant, most: usize) -> Vec<Bytes> {
         let others = self.held().filter(|(key, own)| {
             key.db == db && *key.key != *lock && !own.unwitnessed && own.ends.is_none_or(|ends| ends > now)
         });
-        // A connection may remember many thousands: those that are not among the highest are let go at once.
+        // A connection may remember many thousands: those that are not among the highest are dropped at once.
         let mut highest = BinaryHeap::with_capacity(most + 1);
         for (key, own) in others {
             highest.push(Reverse((own.fence, &key.key)));
@@ -281,8 +282,8 @@ impl Evidence {
         }
     }
 
-    /// This connection wants to give back or extend a lock. Returns whether its own lease of it, or that of another of its
-    /// identity (which a step `found`), is over, and this is the first time that it comes back to that.
+    /// This connection wants to release or extend a lock. Returns whether a lease is over to which it comes back now
+    /// for the first time: its own, or another one of its identity (which a step `found`).
     pub fn comes_back(&mut self, key: &DbKey, found: bool, now: Instant) -> bool {
         let own = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut());
         let Some(own) = own else {
@@ -292,9 +293,9 @@ impl Evidence {
         is_over && !std::mem::replace(&mut own.came_back, true)
     }
 
-    /// This connection read a value (`None`: there was none). A lease of its own that is not the
-    /// current one, though its time is not over, was given back by other means, as over another
-    /// connection of its pool: it is forgotten, for a client that lost nothing is not late.
+    /// This connection read a value (`None`: there was none). If its own lease is not the current one, though its time
+    /// is not over, it was released in another way, for example over another connection of its pool. It is then
+    /// forgotten, because a client that lost nothing is not late.
     pub fn observed(&mut self, key: DbKey, grant: Option<Grant>, value: Option<&Bytes>, watched: bool, now: Instant) {
         let Some(value) = value else {
             if let Some(memory) = self.memory.get_mut(&key)
@@ -326,7 +327,7 @@ impl Evidence {
         }
     }
 
-    /// Every WATCH of this connection is over.
+    /// Every WATCH of this connection has ended.
     pub fn unwatched(&mut self) {
         for key in &self.observed {
             if let Some(seen) = self.memory.get_mut(key).and_then(|memory| memory.seen.as_mut()) {
@@ -351,13 +352,13 @@ impl Evidence {
         }
     }
 
-    /// Forgets a quarter of all locks above the bound: the refused ones, then those
-    /// whose leases end first.
+    /// When there are too many locks, forgets a quarter of them: first those that were only refused, then those whose
+    /// leases end first.
     fn bound_locks(&mut self) {
         if self.memory.len() <= MAX_LOCKS {
             return;
         }
-        // That a lock was refused is the least to lose: it decides only which proofs are doubted.
+        // Losing the record of a refusal does the least harm: it only affects which proofs are doubted.
         self.memory.retain(|_, memory| memory.own.is_some() || memory.seen.is_some());
         let mut ends: Vec<(Option<Instant>, DbKey)> = self
             .memory
@@ -367,7 +368,7 @@ impl Evidence {
             .collect();
         // Leases without a TTL go last: they may be held for as long as the connection lives.
         ends.sort_by_key(|(end, _)| (end.is_none(), *end));
-        // A quarter at once, so that this sort is paid once in thousands of locks.
+        // A quarter at once, so that this sort is needed only once in thousands of locks.
         let surplus = self.memory.len().saturating_sub(MAX_LOCKS / 4 * 3);
         for (_, key) in ends.into_iter().take(surplus) {
             self.memory.remove(&key);
@@ -383,7 +384,7 @@ fn is_over(own: &Own, now: Instant) -> bool {
     own.lapsed.is_some() || own.ends.is_some_and(|ends| ends <= now)
 }
 
-/// Whether its time is not over, or whether it is may not have been seen.
+/// Whether its time is certainly not over; also true if a release of it may have gone unseen.
 fn is_surely_running(own: &Own, now: Instant) -> bool {
     let runs = |ends| now + SURELY_BEFORE_END < ends;
     own.lapsed.is_none() && (own.unwitnessed || own.ends.is_some_and(runs))

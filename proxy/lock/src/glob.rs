@@ -6,20 +6,19 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// A glob: `*` any bytes, `?` one byte, `[a-z]` and `[^a-z]` classes, `\` escapes. Every string of
-/// bytes is a pattern; what Redis makes of a broken one (an unterminated class, a lone `\` at the
-/// end) is what this makes of it.
+/// A glob: `*` any bytes, `?` one byte, `[a-z]` and `[^a-z]` classes, `\` escapes. Every byte string is a pattern; a
+/// broken one (an unterminated class, a final lone `\`) is handled as Redis handles it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Glob {
     pattern: Bytes,
     /// The bytes with which every matching key begins, escapes resolved.
     prefix: Bytes,
-    /// The bytes behind the last wildcard, escapes resolved; empty if there is no wildcard.
+    /// The bytes after the last wildcard, escapes resolved; empty if there is no wildcard.
     suffix: Bytes,
     shape: Shape,
 }
 
-/// What is left of the pattern after its literal prefix.
+/// The rest of the pattern after its literal prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Nothing: only the prefix itself matches.
@@ -35,7 +34,7 @@ enum Shape {
 }
 
 impl Glob {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn new(pattern: Bytes) -> Glob {
         let (prefix, rest) = split_prefix(&pattern);
         let (suffix, tail) = split_suffix(&pattern, rest);
@@ -49,12 +48,12 @@ impl Glob {
         Glob { pattern, prefix: prefix.into(), suffix: suffix.into(), shape }
     }
 
-    /// The pattern, as it was given.
+    /// The pattern, as given.
     pub fn pattern(&self) -> &[u8] {
         &self.pattern
     }
 
-    /// Whether the whole key matches. Time is at most pattern length × key length.
+    /// Whether the whole key matches. The time is at most pattern length × key length.
     pub fn matches(&self, key: &[u8]) -> bool {
         match self.shape {
             Shape::Exact => key == self.prefix,
@@ -69,8 +68,8 @@ impl Glob {
         }
     }
 
-    /// The same for a key that is known to begin with the literal prefix or, where that is empty, to end
-    /// with the literal suffix.
+    /// The same for a key that is known to begin with the literal prefix or, if that is empty, to end with the literal
+    /// suffix.
     #[inline]
     pub(crate) fn matches_from_end(&self, key: &[u8]) -> bool {
         match self.shape {
@@ -90,21 +89,21 @@ impl Glob {
         &self.prefix
     }
 
-    /// The bytes behind the last wildcard, with which every matching key ends, escapes resolved; empty
-    /// if the pattern ends with a wildcard or has none.
+    /// The bytes after the last wildcard, with which every matching key ends, escapes resolved; empty if the pattern
+    /// ends with a wildcard or has none.
     pub fn literal_suffix(&self) -> &[u8] {
         &self.suffix
     }
 
-    /// A key that matches, where one is easily made.
+    /// A key that matches, if one is easily made.
     pub fn example(&self) -> Option<Vec<u8>> {
         let between = [&self.prefix[..], b"lockwarden", &self.suffix[..]].concat();
         let candidates = [between, self.prefix.to_vec()];
         candidates.into_iter().find(|key| self.matches(key))
     }
 
-    /// Whether some key could match that begins and ends like this, whatever stands between. Of patterns
-    /// with a wildcard in their middle only the ends are looked at.
+    /// Whether a key that begins and ends like this could match, whatever is between. For patterns with a wildcard in
+    /// their middle only the ends are compared.
     pub fn may_match_between(&self, beginning: &[u8], ending: &[u8]) -> bool {
         let begins = starts_with(beginning, &self.prefix) || starts_with(&self.prefix, beginning);
         let ends = ends_with(ending, &self.suffix) || ends_with(&self.suffix, ending);
@@ -130,8 +129,8 @@ impl Glob {
         }
     }
 
-    /// A letter for the shape, and the text that goes with it, as `flush.lua` takes them: `x` the
-    /// text is the key, `p` the key begins with it, `a` any key matches, `g` it is a pattern.
+    /// A letter for the shape, with its text, as `flush.lua` takes them: `x` the text is the key, `p` the key begins
+    /// with it, `a` any key matches, `g` it is a pattern.
     pub(crate) fn for_script(&self) -> (u8, &[u8]) {
         match self.shape {
             Shape::Exact => (b'x', &self.prefix),
@@ -146,8 +145,8 @@ impl Glob {
         &self.pattern
     }
 
-    /// Keys that this pattern matches, to compare it with others by: each star as several texts, each
-    /// class and `?` as every byte that it takes. At most [`MAX_EXAMPLES`]; none if nothing matches.
+    /// Sample keys that this pattern matches, to compare it with others: each star as several texts, each class and `?`
+    /// as every byte that it takes. At most [`MAX_EXAMPLES`]; none if nothing matches.
     pub fn examples(&self) -> Vec<Vec<u8>> {
         let elements = elements(&self.pattern);
         let spelled = |star: &str, varied: Option<(usize, u8)>| {
@@ -175,13 +174,13 @@ impl Glob {
     }
 }
 
-/// Examples of one pattern: enough for seven `?` and as many classes.
+/// The most samples of one pattern: enough for seven `?` and as many classes.
 pub const MAX_EXAMPLES: usize = 2_048;
 
-/// What a star may stand for: letters, digits, other signs, nothing. A narrower pattern misses one.
+/// Samples for a star: letters, digits, other characters, nothing. A narrower pattern misses one of them.
 const STAR_EXAMPLES: [&str; 4] = ["~", "a0", "0A", ""];
 
-/// What a pattern is made of.
+/// An element of a pattern.
 pub(crate) enum Element {
     /// One byte out of these.
     Byte(Vec<u8>),
@@ -199,7 +198,7 @@ pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
         }
         let taken = (0..=u8::MAX).filter_map(|byte| Some((byte, take_one(pattern, at, byte)?)));
         let (bytes, behind): (Vec<u8>, Vec<usize>) = taken.unzip();
-        // An element that takes nothing: no key matches, and what comes behind it does not matter.
+        // An element that matches nothing: no key matches, and the rest of the pattern does not matter.
         at = behind.first().copied().unwrap_or(pattern.len());
         elements.push(Element::Byte(bytes));
     }
@@ -212,20 +211,20 @@ impl fmt::Debug for Glob {
     }
 }
 
-/// As the method of slices. What is compared with keys is a few bytes long, where a call of `memcmp`
-/// costs more than the comparison.
+/// Like the method of slices. The texts compared with keys are a few bytes long, where a call of `memcmp` costs more
+/// than the comparison.
 #[inline]
 pub(crate) fn starts_with(text: &[u8], beginning: &[u8]) -> bool {
     text.len() >= beginning.len() && equal(&text[..beginning.len()], beginning)
 }
 
-/// As the method of slices, see [`starts_with`].
+/// Like the method of slices, see [`starts_with`].
 #[inline]
 pub(crate) fn ends_with(text: &[u8], ending: &[u8]) -> bool {
     text.len() >= ending.len() && equal(&text[text.len() - ending.len()..], ending)
 }
 
-/// Of slices of one length: word by word, the last one overlapping the one before.
+/// Compares slices of the same length word by word; the last word overlaps the one before.
 #[inline]
 fn equal(a: &[u8], b: &[u8]) -> bool {
     if let (Some(last_of_a), Some(last_of_b)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) {
@@ -238,7 +237,7 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
     a.iter().zip(b).all(|(a, b)| a == b)
 }
 
-/// The literal beginning, and where in the pattern the first wildcard stands.
+/// The literal beginning, and the position of the first wildcard in the pattern.
 fn split_prefix(pattern: &[u8]) -> (Vec<u8>, usize) {
     let mut prefix = Vec::new();
     let mut at = 0;
@@ -258,7 +257,7 @@ fn split_prefix(pattern: &[u8]) -> (Vec<u8>, usize) {
     (prefix, at)
 }
 
-/// The literal end, and where in the pattern it begins; `first` is where the first wildcard stands.
+/// The literal end, and where in the pattern it begins; `first` is the position of the first wildcard.
 fn split_suffix(pattern: &[u8], first: usize) -> (Vec<u8>, usize) {
     let (mut suffix, mut tail) = (Vec::new(), pattern.len());
     let mut at = first;
@@ -287,9 +286,8 @@ fn split_suffix(pattern: &[u8], first: usize) -> (Vec<u8>, usize) {
     (suffix, tail)
 }
 
-/// Redis tries a star's continuation at every later byte and, since 6.2.11, gives up on earlier
-/// stars once the last one has failed. Going back to the last star only is the same, without the
-/// recursion.
+/// Redis tries a star's continuation at every later byte and, since 6.2.11, gives up on earlier stars once the last one
+/// has failed. Going back only to the last star is equivalent, without the recursion.
 fn matches_by_byte(pattern: &[u8], key: &[u8]) -> bool {
     if key.is_empty() {
         // Redis skips stars only after it has taken a byte, so `**` does not match the empty key.
@@ -337,7 +335,7 @@ fn take_one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// A class from behind its `[` to behind its `]`, or to the end where that is missing.
+/// Matches a class, from after its `[` to after its `]`, or to the end if that is missing.
 fn take_class(pattern: &[u8], mut at: usize, byte: u8) -> (usize, bool) {
     let negated = pattern.get(at) == Some(&b'^');
     if negated {
@@ -356,8 +354,8 @@ fn take_class(pattern: &[u8], mut at: usize, byte: u8) -> (usize, bool) {
                 break;
             }
             [from, b'-', to, ..] => {
-                // Redis compares C chars, which are signed where it mostly runs (x86-64): bytes
-                // from 0x80 up stand before all others. Either end may be the larger one.
+                // Redis compares C chars, which are signed where it mostly runs (x86-64): bytes from 0x80 up sort
+                // before all others. Either end may be the larger one.
                 let (from, to) = (*from as i8, *to as i8);
                 matched |= (from.min(to)..=from.max(to)).contains(&(byte as i8));
                 at += 3;

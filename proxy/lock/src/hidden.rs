@@ -1,7 +1,6 @@
-//! Keeps the proxy's own keys out of what Redis tells clients of its own accord: listings of keys,
-//! invalidations of a client's cache, notifications about keys. It gets whole frames and says what
-//! the client is shown; everything that names none of those keys is shown as it came. Which keys are
-//! the proxy's own is said by [`crate::companion`].
+//! Hides the proxy's own keys in what Redis sends to clients: listings of keys, invalidations of a client's cache,
+//! notifications about keys. It gets whole frames and returns what the client is shown; a frame that names none of
+//! those keys is passed on unchanged. [`crate::companion`] decides which keys are the proxy's own.
 
 use bytes::{BufMut, BytesMut};
 use lockwarden_resp::{Elements, Protocol, bulk_text, put_array_header, put_null};
@@ -14,19 +13,19 @@ use crate::table::Listing;
 /// Which keys are the proxy's own.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnKeys<'a> {
-    /// The beginning of their names.
+    /// The prefix of their names.
     pub prefix: &'a [u8],
     /// Which keys are locks: only those have companions.
     pub namespaces: &'a Namespaces,
 }
 
 impl OwnKeys<'_> {
-    /// Whether this key is one.
+    /// Whether this key is one of them.
     pub fn contains(&self, key: &[u8]) -> bool {
         names_companion(self.prefix, key, self.namespaces)
     }
 
-    /// Whether a frame that does not even contain the prefix needs no closer look.
+    /// Whether a frame does not even contain the prefix, and so needs no closer look.
     fn cannot_be_in(&self, frame: &[u8]) -> bool {
         let is_absent = |beginning| memmem::find(frame, beginning).is_none();
         let (mark, _) = PREFIX_MARKS;
@@ -38,19 +37,19 @@ impl OwnKeys<'_> {
     }
 }
 
-/// What a client is shown of a frame.
+/// What a client gets of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// All of it, as it came.
+    /// All of it, unchanged.
     Whole,
-    /// This in its place.
+    /// This in place of it.
     Instead(BytesMut),
     /// Nothing: it was about the proxy's own keys only.
     Nothing,
 }
 
-/// What a client is shown of the answer to a listing. Every request has its answer, so this is never
-/// [`Shown::Nothing`]: a random key that is not for the client is shown as none at all.
+/// What a client gets of the reply to a listing. Every request has its reply, so this is never [`Shown::Nothing`]: a
+/// random key that must be hidden is replaced by nil.
 pub fn listing(kind: Listing, reply: &[u8], own: OwnKeys<'_>, protocol: Protocol) -> Shown {
     if own.cannot_be_in(reply) {
         return Shown::Whole;
@@ -70,7 +69,7 @@ pub fn listing(kind: Listing, reply: &[u8], own: OwnKeys<'_>, protocol: Protocol
     }
 }
 
-/// What a client is shown of a frame that it did not ask for, under either protocol.
+/// What a client gets of a frame that it did not request, under either protocol.
 pub fn push(frame: &[u8], own: OwnKeys<'_>) -> Shown {
     if own.cannot_be_in(frame) {
         return Shown::Whole;
@@ -81,7 +80,7 @@ pub fn push(frame: &[u8], own: OwnKeys<'_>) -> Shown {
 /// The channel on which a client that speaks RESP2 hears of invalidations.
 const INVALIDATIONS: &[u8] = b"__redis__:invalidate";
 
-/// `None` for whatever is not about keys.
+/// `None` for everything that is not about keys.
 fn shown_of_push(frame: &[u8], own: OwnKeys<'_>) -> Option<Shown> {
     let mut places = Elements::of(frame)?;
     let mut next = || places.next().map(|place| &frame[place]);
@@ -107,7 +106,7 @@ fn shown_of_push(frame: &[u8], own: OwnKeys<'_>) -> Option<Shown> {
     Some(if about_own { Shown::Nothing } else { Shown::Whole })
 }
 
-/// A frame that ends with the array of the keys that are invalid. A null in their place means all.
+/// A frame that ends with the array of the invalidated keys. A null in place of the array means all keys.
 fn invalidation(frame: &[u8], keys: &[u8], own: OwnKeys<'_>) -> Shown {
     match names_without(keys, own) {
         None => Shown::Whole,
@@ -120,7 +119,7 @@ fn invalidation(frame: &[u8], keys: &[u8], own: OwnKeys<'_>) -> Shown {
     }
 }
 
-/// A cursor, which stays, and an array of names.
+/// A cursor, which is kept, and an array of names.
 fn scanned(reply: &[u8], own: OwnKeys<'_>) -> Option<BytesMut> {
     let names = Elements::of(reply)?.nth(1)?;
     let (shown, _) = names_without(&reply[names.clone()], own)?;
@@ -129,8 +128,8 @@ fn scanned(reply: &[u8], own: OwnKeys<'_>) -> Option<BytesMut> {
     Some(page)
 }
 
-/// An array of names without the proxy's own, and how many are left; `None` where it has none of
-/// them. What stands between two that go is copied as it is.
+/// An array of names without the proxy's own, and how many are left; `None` if it contains none of them. The bytes
+/// between two removed names are copied unchanged.
 fn names_without(array: &[u8], own: OwnKeys<'_>) -> Option<(BytesMut, usize)> {
     let (mut left, mut gone) = (0, 0);
     for place in Elements::of(array)? {
@@ -186,7 +185,7 @@ mod tests {
         [head, names.concat()].concat()
     }
 
-    /// The frame that a client gets; `None` if it gets none.
+    /// The frame that the client gets; `None` if it gets none.
     fn told(shown: Shown, frame: &[u8]) -> Option<Vec<u8>> {
         match shown {
             Shown::Whole => Some(frame.to_vec()),

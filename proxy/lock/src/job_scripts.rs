@@ -1,13 +1,14 @@
-//! Scripts of job systems that build the names of locks from data, and that were looked at: each takes a lock for a job that it
-//! moves, gives one back whose owner token it was given, or only looks at it. An operator names them in `trusted_scripts`, by library and version or,
-//! one that is not here, by its SHA-1. `tests/clients/node` and `tests/clients/go` run the libraries with these.
+//! Scripts of job systems that build the names of locks from data, and that were reviewed: each takes a lock for a job
+//! that it moves, releases one whose owner token it was given, or only reads it. An operator names them in
+//! `trusted_scripts`, by library and version or, for one that is not listed here, by its SHA-1. `tests/clients/node`
+//! and `tests/clients/go` run the libraries with these.
 
 use std::collections::BTreeSet;
 
 use crate::library_scripts;
 use crate::script_facts::ScriptSha;
 
-/// The scripts that this stands for: those of a library, or the one of this name; none where it is neither.
+/// The scripts that this name stands for: those of a library, or the one with this SHA-1; none if it is neither.
 pub fn named(text: &str) -> Vec<ScriptSha> {
     let sha = |hex: &str| ScriptSha::from_hex(hex.as_bytes());
     let of_library = library_scripts::of_jobs().filter(|(library, _)| library == text);
@@ -18,28 +19,28 @@ pub fn named(text: &str) -> Vec<ScriptSha> {
     }
 }
 
-/// Stands in the words of a refusal before what `trusted_scripts` would have to name.
+/// The text in a refusal before the name for `trusted_scripts`.
 const TRUST: &str = ", or have trusted_scripts name ";
 
-/// The end of a refusal's words: how the operator may let this script do it.
+/// The end of a refusal's text: how the operator can allow this script.
 pub fn may_be_trusted(sha: &ScriptSha) -> String {
     format!("{TRUST}{}", name_of(sha))
 }
 
-/// What `trusted_scripts` would have to name, by the words of a refusal.
+/// The name for `trusted_scripts` in the text of a refusal.
 pub fn asked_for(words: &str) -> Option<&str> {
     let (_, name) = words.split_once(TRUST)?;
     name.split(';').next()
 }
 
-/// How `trusted_scripts` names a script: as its library, where that is known, else as itself.
+/// How `trusted_scripts` names a script: by its library, if known, otherwise by its SHA-1.
 fn name_of(sha: &ScriptSha) -> String {
     let hex = sha.to_string();
     let library = library_scripts::of_jobs().find(|(_, one)| *one == hex);
     library.map_or(hex, |(name, _)| name)
 }
 
-/// The libraries, for people.
+/// The libraries, for people to read.
 pub fn names() -> String {
     let names: BTreeSet<String> = library_scripts::of_jobs().map(|(name, _)| name).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")

@@ -1,7 +1,7 @@
-//! Sets of keys that a list of globs can say, and what is left of one when others are taken away. Redis's ACLs only add
-//! patterns; there is no "all except". So what a user keeps when lock keys are taken from it has to be written as
-//! globs: `lock:*` taken from `*` leaves `[^l]*`, `l`, `l[^o]*` and so on. Exact for globs with at most one `*`;
-//! docs/decisions/0055 says what happens to others. Pure; who the users are is the server crate's affair.
+//! Sets of keys that a list of globs can express, and the remainder of one when others are removed. Redis's ACLs only
+//! add patterns; there is no "all except". So the keys that remain for a user without lock keys must be written as
+//! globs: `*` without `lock:*` is `[^l]*`, `l`, `l[^o]*` and so on. Exact for globs with at most one `*`;
+//! docs/decisions/0055 says what happens to others. Pure; the server crate knows the users.
 
 #[cfg(test)]
 mod tests;
@@ -10,9 +10,9 @@ use std::fmt::Write;
 
 use crate::glob::{Element, elements};
 
-/// Globs in one answer. Redis compares every key of every command with all patterns of its user.
+/// The most globs in a result. Redis compares every key of every command with all patterns of its user.
 pub const MAX_PATTERNS: usize = 512;
-/// Pieces while an answer is worked out.
+/// The most pieces while a result is computed.
 const MAX_PIECES: usize = 1_024;
 
 /// A set of bytes.
@@ -48,42 +48,43 @@ impl Bytes256 {
     }
 }
 
-/// The keys that begin with `head` and end with `tail`, which do not overlap; without a `tail` those that are `head`.
+/// The keys that begin with `head` and end with `tail`, which do not overlap; without a `tail`, the keys that equal
+/// `head`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Piece {
     head: Vec<Bytes256>,
     tail: Option<Vec<Bytes256>>,
 }
 
-/// Why what is left cannot be said.
+/// Why a remainder cannot be expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
-    /// It takes more globs than that.
+    /// It needs too many globs.
     #[error("it takes more than {MAX_PATTERNS} patterns")]
     TooMany,
 }
 
-/// What is left of a list of globs.
+/// The remainder of a list of globs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remainder {
-    /// Globs that match exactly what is left, each key by at least one of them.
+    /// Globs that match exactly the remaining keys; each key is matched by at least one of them.
     pub patterns: Vec<Vec<u8>>,
-    /// Globs with several `*` that share keys with those that were taken away: they are gone as a whole.
+    /// Globs with several `*` that share keys with the removed ones: they are dropped as a whole.
     pub dropped: Vec<Vec<u8>>,
 }
 
-/// Keys that are taken away.
+/// Keys that are removed.
 #[derive(Clone, Debug)]
 pub struct Taken {
     pieces: Vec<Piece>,
-    /// Globs with several `*` in them: all keys with their beginning and end are taken.
+    /// Globs with several `*`: all keys with their beginning and end are removed.
     pub widened: Vec<Vec<u8>>,
-    /// What is left of everything.
+    /// The remainder of all keys.
     complement: Vec<Piece>,
 }
 
 impl Taken {
-    /// Takes these globs.
+    /// The keys of these globs.
     pub fn new<'a>(globs: impl Iterator<Item = &'a [u8]>) -> Result<Taken, KeySetError> {
         let (mut pieces, mut widened) = (Vec::new(), Vec::new());
         for glob in globs {
@@ -100,7 +101,7 @@ impl Taken {
         Ok(Taken { pieces, widened, complement })
     }
 
-    /// What is left of these globs. One that shares no key with those that are taken stays as it is written.
+    /// The remainder of these globs. A glob that shares no key with the removed ones stays as written.
     pub fn from<'a>(&self, globs: impl Iterator<Item = &'a [u8]>) -> Result<Remainder, KeySetError> {
         let mut left = Remainder::default();
         for glob in globs {
@@ -123,41 +124,41 @@ impl Taken {
         }
     }
 
-    /// Whether this glob shares a key with those that are taken. Of one with several `*` only the ends are looked at.
+    /// Whether this glob shares a key with the removed ones. For a glob with several `*` only the ends are compared.
     pub fn touches(&self, glob: &[u8]) -> bool {
         let (piece, _) = Piece::around(glob);
         self.pieces.iter().any(|taken| !piece.and(taken).is_empty())
     }
 }
 
-/// The keys of one glob, to be compared with those of others. Of a glob with several `*` only the ends are looked at.
+/// The keys of one glob, to be compared with those of others. For a glob with several `*` only the ends are compared.
 #[derive(Clone, Debug)]
 pub struct KeyRange(Piece);
 
 impl KeyRange {
-    /// Those of this glob.
+    /// The keys of this glob.
     pub fn of(glob: &[u8]) -> KeyRange {
         KeyRange(Piece::around(glob).0)
     }
 
-    /// Whether one key may be in both.
+    /// Whether a key may be in both.
     pub fn may_share_a_key_with(&self, other: &KeyRange) -> bool {
         !self.0.and(&other.0).is_empty()
     }
 }
 
-/// Whether an ACL takes this glob: it may have neither blanks nor NUL.
+/// Whether an ACL accepts this glob: it must have neither blanks nor NUL.
 pub fn fits_acl(glob: &[u8]) -> bool {
     !glob.iter().any(|&byte| is_forbidden(byte))
 }
 
-/// The same glob with `?` in place of what an ACL does not take: it matches a few keys more.
+/// The same glob with `?` in place of bytes that an ACL refuses: it matches a few more keys.
 pub fn fitting_acl(glob: &[u8]) -> Vec<u8> {
     let fit = |&byte: &u8| if is_forbidden(byte) { b'?' } else { byte };
     glob.iter().map(fit).collect()
 }
 
-/// What Redis refuses in a pattern (`ACLStringHasSpaces`).
+/// Bytes that Redis refuses in a pattern (`ACLStringHasSpaces`).
 fn is_forbidden(byte: u8) -> bool {
     matches!(byte, 0 | 9..=13 | b' ')
 }
@@ -167,7 +168,7 @@ impl Piece {
         Piece { head: Vec::new(), tail: Some(Vec::new()) }
     }
 
-    /// The smallest piece that has all keys of a glob, and whether it has no others.
+    /// The smallest piece that contains all keys of a glob, and whether it contains no others.
     fn around(glob: &[u8]) -> (Piece, bool) {
         let elements = elements(glob);
         let bytes = |part: &[Element]| -> Vec<Bytes256> {
@@ -189,7 +190,7 @@ impl Piece {
         (piece, exact)
     }
 
-    /// The fewest bytes that a key of it has.
+    /// The length of its shortest key, bytes.
     fn least(&self) -> usize {
         self.head.len() + self.tail.as_ref().map_or(0, Vec::len)
     }
@@ -220,7 +221,7 @@ impl Piece {
                 for at in 0..tail.len() {
                     // Too short for both ends.
                     add([&self.head[..], &vec![Bytes256::ANY; at]].concat(), None);
-                    // Long enough, with another byte in the tail; whatever stands before that one.
+                    // Long enough, with another byte in the tail; any bytes before that one.
                     let before = vec![Bytes256::ANY; at];
                     let tail = [&before[..], &[tail[at].not()], &tail[at + 1..]].concat();
                     add(self.head.clone(), Some(tail));
@@ -230,7 +231,7 @@ impl Piece {
         pieces
     }
 
-    /// The keys that both have.
+    /// The keys that are in both.
     fn and(&self, other: &Piece) -> Vec<Piece> {
         let mut found = Vec::new();
         let mut add = |piece: Option<Piece>| found.extend(piece.filter(Piece::has_keys));
@@ -252,14 +253,14 @@ impl Piece {
         found
     }
 
-    /// The keys of this length that both have.
+    /// The keys of this length that are in both.
     fn of_length(&self, other: &Piece, length: usize) -> Option<Piece> {
         let (one, two) = (self.spelled(length)?, other.spelled(length)?);
         let head = one.iter().zip(&two).map(|(one, two)| one.and(*two)).collect();
         Some(Piece { head, tail: None })
     }
 
-    /// What stands in each place of a key of this length; `None` where none has it.
+    /// The possible bytes in each place of a key of this length; `None` if it contains none.
     fn spelled(&self, length: usize) -> Option<Vec<Bytes256>> {
         let between = length.checked_sub(self.least())?;
         match &self.tail {
@@ -268,8 +269,8 @@ impl Piece {
         }
     }
 
-    /// As a glob that an ACL takes. Bytes that no ACL pattern can have are left out, so it may match a few keys less;
-    /// `None` where nothing is left.
+    /// As a glob that an ACL accepts. Bytes that no ACL pattern can contain are left out, so it may match a few keys
+    /// less; `None` if nothing is left.
     fn glob(&self) -> Option<Vec<u8>> {
         let mut glob = Vec::new();
         for set in &self.head {
@@ -290,7 +291,7 @@ enum End {
     Ending,
 }
 
-/// Two lists of what stands at the same end of a key.
+/// Combines two lists of possible bytes at the same end of a key.
 fn merged(one: &[Bytes256], two: &[Bytes256], end: End) -> Vec<Bytes256> {
     let length = one.len().max(two.len());
     let at = |list: &[Bytes256], place: usize| {
@@ -304,7 +305,7 @@ fn merged(one: &[Bytes256], two: &[Bytes256], end: End) -> Vec<Bytes256> {
     (0..length).map(|place| at(one, place).and(at(two, place))).collect()
 }
 
-/// The keys that both lists have. Where no key is in two pieces of a list, none is in two of the answer.
+/// The keys that are in both lists. If the pieces within each list are disjoint, so are those of the result.
 fn intersection(one: &[Piece], two: &[Piece]) -> Result<Vec<Piece>, KeySetError> {
     let mut found = Vec::new();
     for one in one {
@@ -320,7 +321,7 @@ fn intersection(one: &[Piece], two: &[Piece]) -> Result<Vec<Piece>, KeySetError>
     Ok(found)
 }
 
-/// One place of a key as a glob writes it.
+/// One place of a key as a glob.
 fn put(glob: &mut Vec<u8>, set: Bytes256) -> Option<()> {
     if set == Bytes256::ANY {
         glob.push(b'?');
@@ -332,7 +333,7 @@ fn put(glob: &mut Vec<u8>, set: Bytes256) -> Option<()> {
             return None;
         }
         match byte {
-            // At the end of a pattern it would end a selector.
+            // At the end of a pattern a plain `)` would end a selector.
             b')' => glob.extend_from_slice(b"[)]"),
             b'*' | b'?' | b'[' | b'\\' => glob.extend_from_slice(&[b'\\', byte]),
             _ => glob.push(byte),
@@ -352,12 +353,12 @@ fn put(glob: &mut Vec<u8>, set: Bytes256) -> Option<()> {
     put_ranges(glob, &bytes)
 }
 
-/// A class of these bytes, as ranges with ends that an ACL takes.
+/// A class of these bytes, as ranges whose ends an ACL accepts.
 fn put_ranges(glob: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     let mut runs: Vec<(u8, u8)> = Vec::new();
     for &byte in bytes {
         match runs.last_mut() {
-            // Redis compares C chars, which have a sign on some machines: no range goes from one half to the other.
+            // Redis compares C chars, which are signed on some machines: no range may cross 0x80.
             Some((_, last)) if last.checked_add(1) == Some(byte) && byte != 0x80 => *last = byte,
             _ => runs.push((byte, byte)),
         }
@@ -365,7 +366,7 @@ fn put_ranges(glob: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     let start = glob.len();
     glob.push(b'[');
     for (first, last) in runs {
-        // The ends of a range cannot be escaped, so bytes with a meaning stand by themselves.
+        // The ends of a range cannot be escaped, so bytes with a special meaning are written separately.
         let mut run: Vec<u8> = (first..=last).collect();
         while let Some(&edge) = run.first().filter(|byte| is_special(**byte)) {
             put_in_class(glob, edge);
@@ -407,7 +408,7 @@ fn put_in_class(glob: &mut Vec<u8>, byte: u8) {
     glob.push(byte);
 }
 
-/// A glob, or any other word, as `redis-cli` reads it.
+/// A glob, or any other word, quoted for `redis-cli`.
 pub fn quoted(word: &[u8]) -> String {
     let plain = |&byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
     if !word.is_empty() && word.iter().all(plain) {

@@ -1,6 +1,5 @@
-//! The lease table: a view of the leases that this proxy has seen, for metrics and people. It
-//! decides nothing; Redis is the authority and the table may be wrong about anything that happened
-//! elsewhere. Pure: the caller brings the time.
+//! The lease table: a view of the leases that this proxy has seen, for metrics and people. It decides nothing; Redis is
+//! the authority, and the table may be wrong about anything that happened elsewhere. Pure: the caller brings the time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,18 +10,18 @@ use crate::db_key::{DbKey, DbMap};
 use crate::namespace::Namespaces;
 use crate::token::{FencingToken, Grant, SessionId};
 
-/// Leases in one table; above that new ones are not shown.
+/// The most leases in one table; beyond that new ones are not shown.
 pub const MAX_LEASES: usize = 1_000_000;
 
-/// How much earlier than this view thinks a lease may be over without that being a loss: the view counts from an answer,
-/// Redis from the request before.
+/// How much earlier than in this view a lease may end without counting as lost: the view counts from a reply, Redis
+/// from the request before it.
 pub const GRAIN: Duration = Duration::from_millis(20);
 
-/// For so long after a lease was last seen on the server its record is there, whatever became of the lease: a release leaves it for ten
-/// minutes.
+/// How long after a lease was last seen on the server its record still exists, whatever happened to the lease: a
+/// release keeps it for ten minutes.
 pub const RECORD_REMAINS: Duration = Duration::from_secs(590);
 
-/// Leases of one table that are remembered to have vanished, the oldest out first.
+/// Leases of one table that are remembered as vanished; the oldest are forgotten first.
 const MAX_VANISHED: usize = 256;
 
 /// One lease as seen.
@@ -32,7 +31,7 @@ pub struct Lease {
     pub grant: Grant,
     /// Its fencing token.
     pub fence: FencingToken,
-    /// The connection that was granted it, if that was seen.
+    /// The connection to which it was granted, if that was seen.
     pub session: Option<SessionId>,
     /// When it began.
     pub since: Instant,
@@ -40,18 +39,18 @@ pub struct Lease {
     pub ends: Option<Instant>,
     /// When it was last seen on the server.
     pub seen: Instant,
-    /// Another server has become the primary since, and whether it is there was not looked at yet.
+    /// Another server has become the primary since, and it was not yet checked whether the lease exists there.
     pub unknown: bool,
-    /// Until when its holder was told that it lasts, where the server that took over ends it earlier: an extension did not
-    /// come to that server, or its clock is ahead.
+    /// Until when its holder was told that it lasts, if it ends earlier on the new primary: an extension did not reach
+    /// that server, or its clock is ahead.
     pub promised: Option<Instant>,
-    /// A call that could not be judged named the lock: it may have been given back then.
+    /// A call that could not be judged named the lock: it may have released it.
     pub unwitnessed: bool,
-    /// It is counted for its holder's application.
+    /// Counts it for its holder's application.
     pub counted: Option<Counted>,
 }
 
-/// Counts one lease for as long as anything knows of it.
+/// Counts one lease for as long as any value refers to it.
 #[derive(Clone, Debug)]
 pub struct Counted(Arc<One>);
 
@@ -59,7 +58,7 @@ pub struct Counted(Arc<One>);
 struct One(Arc<AtomicU32>);
 
 impl Counted {
-    /// Counts one more here.
+    /// Adds one to this count.
     pub fn new(count: Arc<AtomicU32>) -> Counted {
         count.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::new(One(count)))
@@ -81,18 +80,19 @@ impl PartialEq for Counted {
 impl Eq for Counted {}
 
 impl Lease {
-    /// Whether it must have vanished, if no record of it is on the server now: this proxy granted it, and has not seen it given back.
+    /// Whether the lease must have vanished if the server has no record of it now: this proxy granted it, and has not
+    /// seen its release.
     fn needs_record(&self, now: Instant) -> bool {
         let is_recent = now.saturating_duration_since(self.seen) <= RECORD_REMAINS;
         is_recent && self.session.is_some() && !self.unwitnessed && !self.unknown
     }
 
-    /// Whether it goes on at least until then unless it is ended, as far as all is seen that happens to it.
+    /// Whether it lasts at least until then, unless it is ended, provided that everything that happens to it is seen.
     pub fn surely_lasts(&self, until: Instant) -> bool {
         !self.unknown && !self.unwitnessed && self.ends.is_none_or(|ends| ends > until)
     }
 
-    /// Until when its holder may rely on it, where that need not be how it is on the server: another one has taken over.
+    /// Until when its holder may rely on it, if the server may have a different end: another server has taken over.
     fn told(&self) -> Option<Instant> {
         match self.unknown {
             _ if self.unwitnessed => None,
@@ -102,7 +102,7 @@ impl Lease {
     }
 }
 
-/// How a lease ended that was not given back and was over at this time: lost where its holder could still rely on it.
+/// How a lease ended that was not released and was over at this time: it was lost if its holder could still rely on it.
 fn how_it_ended(told: Option<Instant>, over: Instant) -> End {
     match told {
         Some(told) if told > over + GRAIN => End::Lost,
@@ -124,8 +124,7 @@ pub enum LeaseEvent {
         /// Its TTL.
         ttl: Option<Duration>,
     },
-    /// A lease was found on the server that this view was not shown before: known ones stay as they
-    /// are.
+    /// A lease was found on the server that this view did not know; known leases are unchanged.
     Found {
         /// Its name.
         grant: Grant,
@@ -136,25 +135,25 @@ pub enum LeaseEvent {
         /// Its TTL from now on.
         ttl: Option<Duration>,
     },
-    /// The lease goes on with this TTL from now on.
+    /// The lease continues with this TTL from now on.
     Extended {
         /// The TTL.
         ttl: Option<Duration>,
     },
-    /// A call that cannot be judged names the lock: it may give it back.
+    /// A call that cannot be judged names the lock: it may release it.
     Unwitnessed,
-    /// The lock was given back.
+    /// The lock was released.
     Released,
 }
 
 /// How a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Given back by its holder.
+    /// Released by its holder.
     Released,
-    /// Its TTL ran out, or another lease took its place.
+    /// Its TTL expired, or another lease replaced it.
     Expired,
-    /// The server that took the place of another does not have it, or had it for less long than its holder was told.
+    /// The new primary does not have it, or had it for a shorter time than its holder was told.
     Lost,
 }
 
@@ -165,30 +164,30 @@ pub struct Transition {
     pub end: End,
     /// How long it was held.
     pub held: Duration,
-    /// The connection that was granted it, if that was seen.
+    /// The connection to which it was granted, if that was seen.
     pub session: Option<SessionId>,
     /// Its fencing token.
     pub fence: FencingToken,
 }
 
-/// A lease that ran out as far as the view knows. It may have been extended or given back
-/// elsewhere: Redis is to be asked.
+/// A lease that has expired according to the view. It may have been extended or released elsewhere, so Redis must be
+/// asked.
 #[derive(Clone, Debug)]
 pub struct Lapse {
     /// The lock.
     pub key: DbKey,
     /// The lease.
     pub grant: Grant,
-    /// What it would mean.
+    /// The transition if it has really ended.
     pub transition: Transition,
-    /// Until when its holder may have relied on it, where another server has taken over meanwhile.
+    /// Until when its holder may have relied on it, if another server has taken over meanwhile.
     told: Option<Instant>,
-    /// Where there is no record of it, it was not given back.
+    /// If there is no record of it, it was not released.
     pub needs_record: bool,
 }
 
 impl Lapse {
-    /// What it means that another lease was granted then.
+    /// The transition if another lease was granted then.
     pub fn was_followed(mut self, since: Instant) -> Transition {
         if self.transition.end == End::Expired {
             self.transition.end = how_it_ended(self.told, since);
@@ -197,14 +196,14 @@ impl Lapse {
     }
 }
 
-/// What a namespace holds at a moment.
+/// The leases of a namespace at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Leases with a TTL.
     pub finite: u64,
-    /// Leases without.
+    /// Leases without a TTL.
     pub endless: u64,
-    /// Those of which it is unknown whether they are there, which are not counted otherwise.
+    /// Leases of which it is unknown whether they exist; these are counted only here.
     pub unknown: u64,
     /// When the oldest began.
     pub oldest: Option<Instant>,
@@ -214,14 +213,14 @@ pub struct Held {
 #[derive(Debug, Default)]
 pub struct LeaseTable {
     leases: DbMap<Placed>,
-    /// When leases end, to find those that ran out. Each lease with a TTL stands here once.
+    /// When leases end, to find the expired ones. Each lease with a TTL is in here once.
     ends: BTreeMap<(Instant, u64), DbKey>,
     next_place: u64,
-    /// Leases that were taken away on the server itself.
+    /// Leases that were removed on the server itself.
     vanished: VecDeque<Grant>,
 }
 
-/// A lease, and the number of its place in `ends` where it has a TTL.
+/// A lease, and the number of its place in `ends` if it has a TTL.
 #[derive(Debug)]
 struct Placed {
     lease: Lease,
@@ -229,14 +228,14 @@ struct Placed {
 }
 
 impl LeaseTable {
-    /// Has a lease counted, where it is the one of now.
+    /// Counts a lease, if it is the present one.
     pub fn count(&mut self, key: &DbKey, grant: Grant, counted: Counted) {
         if let Some(placed) = self.leases.get_mut(key).filter(|placed| placed.lease.grant == grant) {
             placed.lease.counted = Some(counted);
         }
     }
 
-    /// Folds one event into the view; returns the lease that it ended, if any.
+    /// Applies one event to the view; returns the lease that it ended, if any.
     pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
             LeaseEvent::Granted { grant, fence, session, ttl } => {
@@ -258,7 +257,7 @@ impl LeaseTable {
                 let known = self.get(key).is_some_and(|lease| lease.grant == grant);
                 let ends = ttl.map(|ttl| now + ttl);
                 if known {
-                    // Extended through another proxy, or around all of them.
+                    // Extended through another proxy, or bypassing all of them.
                     self.is_there(key, grant, ttl, now);
                     None
                 } else {
@@ -298,7 +297,7 @@ impl LeaseTable {
         ended
     }
 
-    /// The lease of a lock, as far as this view knows.
+    /// The present lease of a lock, as far as this view knows.
     pub fn get(&self, key: &DbKey) -> Option<&Lease> {
         self.leases.get(key).map(|placed| &placed.lease)
     }
@@ -309,7 +308,7 @@ impl LeaseTable {
         leases.map(|(key, placed)| (key, &placed.lease))
     }
 
-    /// Removes the leases that ran out by `now`, as far as this view knows.
+    /// Removes the leases that have expired by `now`, as far as this view knows.
     pub fn expire(&mut self, now: Instant) -> Vec<Lapse> {
         let mut ended = Vec::new();
         while let Some((&(end, _), key)) = self.ends.first_key_value() {
@@ -319,7 +318,7 @@ impl LeaseTable {
             let key = key.clone();
             let lease = self.get(&key);
             let grant = lease.map(|lease| lease.grant);
-            // Its time here is that on the server, unless it was not looked there yet.
+            // Its end here is that on the server, unless that was not checked yet.
             let told = lease.and_then(Lease::told);
             let how = match lease {
                 Some(lease) if !lease.unknown => how_it_ended(told, end),
@@ -334,8 +333,8 @@ impl LeaseTable {
         ended
     }
 
-    /// There is no record of a lock on the server, and it is free. Returns the lease that was there, as far as this view knows, and that
-    /// was not given back: once for each.
+    /// The server has no record of a lock, and the lock is free. Returns the lease that existed, as far as this view
+    /// knows, and that was not released: once for each lease.
     pub fn is_unrecorded(&mut self, key: &DbKey, now: Instant) -> Option<Lease> {
         let lease = self.get(key).filter(|lease| lease.needs_record(now))?;
         if self.has_vanished(lease.grant) {
@@ -349,12 +348,12 @@ impl LeaseTable {
         Some(lease)
     }
 
-    /// Whether this lease was taken away on the server itself.
+    /// Whether this lease was removed on the server itself.
     pub fn has_vanished(&self, grant: Grant) -> bool {
         self.vanished.contains(&grant)
     }
 
-    /// Another server has become the primary: it is unknown which leases are there. Returns how many they are.
+    /// Another server has become the primary: it is unknown which leases exist there. Returns their number.
     pub fn doubt(&mut self) -> usize {
         for placed in self.leases.values_mut() {
             placed.lease.unknown = true;
@@ -362,7 +361,7 @@ impl LeaseTable {
         self.leases.len()
     }
 
-    /// This lease was found on the server, with this TTL, if it has one.
+    /// This lease was found on the server, with this TTL, if any.
     pub fn is_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: Instant) {
         let Some(placed) = self.leases.get_mut(key) else {
             return;
@@ -380,8 +379,8 @@ impl LeaseTable {
         }
     }
 
-    /// This lease was not there on the server any more at this time, or was over there. Returns how it ended, where it is the
-    /// current one here: one that was not given back was lost where its holder could still rely on it.
+    /// This lease no longer existed on the server at this time, or was over there. Returns how it ended, if it is the
+    /// present one here: one that was not released was lost if its holder could still rely on it.
     pub fn is_not_there(&mut self, key: &DbKey, grant: Grant, end: End, at: Instant) -> Option<Transition> {
         let lease = self.get(key).filter(|lease| lease.grant == grant)?;
         let end = match end {
@@ -391,7 +390,7 @@ impl LeaseTable {
         self.remove(key, end, at)
     }
 
-    /// Forgets the leases of a database, or of all, that began before: they were erased with it.
+    /// Forgets the leases of a database, or of all, that began before: they were erased with the database.
     pub fn forget(&mut self, db: Option<u32>, before: Instant) {
         let erased = |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db) && lease.since < before;
         let keys: Vec<DbKey> =
@@ -402,7 +401,7 @@ impl LeaseTable {
         debug_assert_eq!(self.check_invariants(), Ok(()));
     }
 
-    /// Takes the leases of these locks away, which are another server's from now on.
+    /// Removes the leases of these locks, which belong to another server from now on.
     pub fn take_away(&mut self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
         let keys: Vec<DbKey> = self.leases.keys().filter(|key| of(key)).cloned().collect();
         let taken = keys.into_iter().filter_map(|key| {
@@ -415,14 +414,15 @@ impl LeaseTable {
         taken
     }
 
-    /// Takes in a lease that was another server's before, unless a newer one of the lock is known here.
+    /// Adds a lease that belonged to another server before, unless a newer one of the lock is known here.
     pub fn take_in(&mut self, key: &DbKey, lease: Lease) {
         if self.get(key).is_none_or(|known| known.fence < lease.fence) {
             self.begin(key, lease);
         }
     }
 
-    /// Adds what each namespace holds at `now`. Which one a lock belongs to is asked anew: a reload may have changed it.
+    /// Adds what each namespace holds at `now`. The namespace of each lock is looked up again: a reload may have
+    /// changed it.
     pub fn held(&self, namespaces: &Namespaces, held: &mut [Held], now: Instant) {
         let live = |(_, lease): &(&DbKey, &Lease)| lease.ends.is_none_or(|ends| ends > now);
         for (key, lease) in self.iter().filter(live) {
@@ -469,7 +469,7 @@ impl LeaseTable {
         Ok(())
     }
 
-    /// A lease that is new here, unless there is no room; returns the one before, which was over when it began.
+    /// Adds a new lease, if there is room; returns the one before, which was over when this one began.
     fn begin(&mut self, key: &DbKey, lease: Lease) -> Option<Transition> {
         let before = self.get(key).filter(|before| before.grant != lease.grant);
         let how = how_it_ended(before.and_then(Lease::told), lease.since);
@@ -481,7 +481,7 @@ impl LeaseTable {
         over
     }
 
-    /// A lease has another end from now on.
+    /// Sets the end of a lease.
     fn goes_on(&mut self, key: &DbKey, ends: Option<Instant>) {
         let Some(placed) = self.leases.get_mut(key) else {
             return;
@@ -511,7 +511,7 @@ impl LeaseTable {
     fn remove(&mut self, key: &DbKey, end: End, at: Instant) -> Option<Transition> {
         let Placed { lease, place } = self.leases.remove(key)?;
         self.leave((lease.ends, place));
-        // A lease that had run out before was not held longer than its TTL.
+        // A lease that had expired before was not held longer than its TTL.
         let over = lease.ends.map_or(at, |ends| ends.min(at));
         let is_late = over < at && how_it_ended(lease.told(), at) == End::Expired;
         Some(Transition {
@@ -535,7 +535,7 @@ mod tests {
         DbKey::new(0, Bytes::copy_from_slice(&[name]))
     }
 
-    /// What the one namespace holds, to which every key belongs.
+    /// What the only namespace holds, to which every key belongs.
     fn held(table: &LeaseTable, now: Instant) -> Held {
         let namespaces = Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"*"))]]);
         let mut held = [Held::default()];
@@ -565,7 +565,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A lease of 300 ms, of which the server that took over knows for 100 ms.
+    /// A lease of 300 ms, which the new primary knows for only 100 ms.
     fn cut(start: Instant) -> LeaseTable {
         let mut table = LeaseTable::default();
         table.apply(&key(1), granted(Some(300)), start);
@@ -616,13 +616,13 @@ mod tests {
         let lately = RECORD_REMAINS;
         assert!(vanishes(granted(Some(60_000)), None, ms(5)));
         assert!(vanishes(granted(None), None, lately));
-        // Another proxy may have given it back so long ago that its record is gone.
+        // Another proxy may have released it so long ago that its record is gone.
         assert!(!vanishes(granted(None), None, lately + ms(1)));
         let extended = LeaseEvent::Extended { ttl: None };
         assert!(vanishes(granted(None), Some(extended), lately + ms(1)));
         assert!(!vanishes(granted(None), Some(LeaseEvent::Released), ms(5)));
         assert!(!vanishes(granted(None), Some(LeaseEvent::Unwitnessed), ms(5)));
-        // It is unknown who was granted it, and through which proxy.
+        // It is unknown to which client it was granted, and through which proxy.
         assert!(!vanishes(found(60_000, start), None, ms(5)));
     }
 
@@ -692,7 +692,7 @@ mod tests {
             let ended = cut(start).is_not_there(&key(1), Grant([1; 16]), End::Lost, since);
             assert_eq!(ended.map(|ended| ended.end), Some(end));
         }
-        // Of what no other server has taken over nothing follows.
+        // If no other server has taken over, nothing follows.
         let mut table = LeaseTable::default();
         table.apply(&key(1), granted(Some(300)), start);
         let lapse = table.expire(start + ms(900)).remove(0);

@@ -1,6 +1,6 @@
-//! The domain of lockwarden, pure: what a command means for a lock, what may be done about it, the
-//! atomic step that does it, and what its answer means. Nothing here does I/O or reads a clock;
-//! time and random bytes come in as arguments.
+//! The domain of lockwarden, pure: what a command means for a lock, what may be done about it, the atomic step that
+//! does it, and what its reply means. Nothing here does I/O or reads a clock; time and random bytes come in as
+//! arguments.
 //!
 //! In reading order: the words ([`reason`], [`record`], [`token`], [`time`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`]), what is

@@ -1,29 +1,29 @@
-//! Scripts of lock libraries that are known by their digest alone: on a Redis in use clients send EVALSHA only, and a proxy that
-//! came later never sees a text. `library_scripts.tsv` has the digests, written by `tests/library-scripts/collect.py` from the
-//! packages of every released version; `library_scripts.lua` says in our own words what each does. It has the scripts of job systems, too, which
-//! an operator may name in `trusted_scripts`.
+//! Scripts of lock libraries that are known by their digest alone: on a Redis in use, clients only send EVALSHA, and a
+//! proxy that is added later never sees a text. `library_scripts.tsv` has the digests, written by
+//! `tests/library-scripts/collect.py` from the packages of every released version; `library_scripts.lua` describes in
+//! our own code what each does. It also has the scripts of job systems that an operator may name in `trusted_scripts`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use crate::script_facts::{ScriptFacts, ScriptSha};
 
-/// What a script is for.
+/// The purpose of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It takes a lock, and may extend its own.
     Take,
     /// It extends one.
     Extend,
-    /// It gives one back, if it is the caller's.
+    /// It releases one, if it is the caller's.
     Release,
-    /// It only looks at one.
+    /// It only reads one.
     Look,
-    /// Anything else; it may be about no lock at all.
+    /// Anything else; possibly unrelated to locks.
     Other,
 }
 
-/// What it replies where it has done that.
+/// The reply that means success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// This number.
@@ -36,20 +36,20 @@ pub enum Done {
     Unknown,
 }
 
-/// What a script does, and in which of its arguments it says how. Places are those in ARGV, from 0.
+/// What a script does, and the places of its arguments. Places are those in ARGV, from 0.
 #[derive(Debug)]
 pub struct Manner {
     /// The name of its section.
     pub name: &'static str,
     /// See [`Role`].
     pub role: Role,
-    /// Where the value is that proves the lease.
+    /// The place of the value that proves the lease.
     pub owner: Option<usize>,
-    /// Where its TTL is, and how many milliseconds the unit has.
+    /// The place of its TTL, and how many milliseconds its unit has.
     pub ttl: Option<(usize, u64)>,
     /// See [`Done`].
     pub done: Done,
-    /// A text that does the same; none where a call of the script cannot be judged without its own.
+    /// A text that does the same; `None` if a call of the script cannot be judged without its own text.
     text: Option<&'static str>,
 }
 
@@ -59,12 +59,12 @@ impl Manner {
         self.role != Role::Other || self.text.is_some()
     }
 
-    /// Whether the commands that it calls show no lock to an observer of those alone.
+    /// Whether the commands that it calls do not show the lock to an observer of those alone.
     pub fn is_hidden(&self) -> bool {
         self.name.starts_with("members-")
     }
 
-    /// Whether each of its keys is a lock; else the first is.
+    /// Whether each of its keys is a lock; otherwise only the first is.
     pub fn is_of_each_key(&self) -> bool {
         self.name.ends_with("-all") || self.name.ends_with("-each")
     }
@@ -100,7 +100,7 @@ impl Manner {
                 None => {}
             }
         }
-        // A release that leaves some of a count behind has a TTL for that.
+        // A release that leaves a part of a count has a TTL for that part.
         if !matches!(role, Role::Take | Role::Extend) {
             manner.ttl = None;
         }
@@ -108,12 +108,12 @@ impl Manner {
     }
 }
 
-/// A script, and which library has it.
+/// A script, and the library that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// The name of its package.
     pub library: &'static str,
-    /// A version, or the first and the last that have it with `..` between them.
+    /// A version, or the first and the last with `..` between them.
     pub versions: &'static str,
     /// What it does.
     pub manner: &'static Manner,
@@ -122,7 +122,7 @@ pub struct Known {
 /// A line of the table: digest, section, library, versions.
 type Line = [&'static str; 4];
 
-/// The sections of the file. What its own test has read reads here.
+/// The sections of the file. It parses, because its own test has parsed it.
 static MANNERS: LazyLock<HashMap<&'static str, Manner>> = LazyLock::new(|| {
     let sections = include_str!("library_scripts.lua").split("\n--- ");
     let manners = sections.skip(1).filter_map(|section| {
@@ -145,26 +145,26 @@ fn lines() -> impl Iterator<Item = Line> {
     lines.filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok())
 }
 
-/// What is known of a script by its digest.
+/// What is known of a script, by its digest.
 pub fn find(sha: &ScriptSha) -> Option<Known> {
     SCRIPTS.get(sha).copied()
 }
 
-/// The facts of a script whose text was not seen, from the text that does the same.
+/// The facts of a script with an unknown text, from the text that does the same.
 pub fn facts(sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
     let text = find(sha)?.manner.text?;
     Some(Arc::new(ScriptFacts::standing_in(*sha, text.as_bytes())))
 }
 
-/// Facts for discovery, which only watches, of any script about locks: what it does is said by [`find`].
+/// Facts of any script about locks, for discovery, which only watches; [`find`] describes what it does.
 pub fn facts_to_watch(sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
     let known = find(sha).filter(|known| known.manner.is_about_locks())?;
-    // No Lua: what each call does is not to be found in a text.
+    // Not Lua: what each call does cannot be found in a text.
     let text = known.manner.text.unwrap_or("?");
     Some(Arc::new(ScriptFacts::standing_in(*sha, text.as_bytes())))
 }
 
-/// The scripts of job systems, by library and version: digests.
+/// The scripts of job systems: library and version, with their digests.
 pub(crate) fn of_jobs() -> impl Iterator<Item = (String, &'static str)> {
     let jobs = lines().filter(|[_, section, _, _]| *section == "job");
     jobs.map(|[digest, _, library, versions]| (format!("{library}@{versions}"), digest))
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Names that come out of data would make a call of any such script a danger to every lock.
+    /// If a text computed names from data, any call of such a script would be a danger to every lock.
     #[test]
     fn texts_that_stand_in_compute_no_names_and_mean_what_their_role_says() {
         for manner in MANNERS.values() {
@@ -207,7 +207,7 @@ mod tests {
             let key = Bytes::from_static(b"lock");
             let meaning = facts.analysis.meaning(&[key], &arguments, b"lock");
             match manner.role {
-                // Those take away what has ended.
+                // Those remove what has ended.
                 Role::Look if manner.is_hidden() => {}
                 Role::Look => assert_eq!(meaning, Meaning::Reads, "{}", manner.name),
                 _ => assert_ne!(meaning, Meaning::Reads, "{}", manner.name),

@@ -1,5 +1,5 @@
-//! Namespaces: which keys are locks, and what their operators chose for them. A namespace is found
-//! by Redis globs, the first that matches wins; a key that no namespace matches is not a lock.
+//! Namespaces: which keys are locks, and their settings. A namespace is found by Redis globs, and the first that
+//! matches wins; a key that no namespace matches is not a lock.
 
 mod index;
 
@@ -13,24 +13,24 @@ use index::{End, Index};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamespaceId(pub u16);
 
-/// The globs of all namespaces in the order of the configuration. Every key of every command is
-/// looked up here, and nearly all belong to no namespace: most are turned away by their first and
-/// last byte, the others by one walk along the key, however many globs there are. Nothing is allocated.
+/// The globs of all namespaces in the order of the configuration. Every key of every command is looked up here, and
+/// nearly all belong to no namespace: most are rejected by their first and last byte, the others by one walk along the
+/// key, however many globs there are. Nothing is allocated.
 #[derive(Clone, Debug)]
 pub struct Namespaces {
-    /// What a key that matches a glob begins with, or, where that may be anything, ends with.
+    /// The first bytes of keys that match a glob or, where those may be anything, the last bytes.
     first_bytes: ByteSet,
     last_bytes: ByteSet,
     globs: Vec<(NamespaceId, Glob)>,
-    /// The globs by the fixed text at their beginning.
+    /// The globs with a fixed text at their beginning, by that text.
     by_beginning: Index,
-    /// Those that have none there, by the one at their end.
+    /// Those without one there, by a fixed text at their end.
     by_ending: Index,
-    /// Those that have neither.
+    /// Those with neither.
     by_neither: Vec<u32>,
-    /// To which one the empty key belongs.
+    /// The namespace of the empty key.
     of_empty: Option<NamespaceId>,
-    /// What the proxy's own keys begin with; empty where there are none.
+    /// The prefix of the proxy's own keys; empty if there are none.
     own_prefix: Bytes,
 }
 
@@ -88,8 +88,7 @@ impl Namespaces {
         }
     }
 
-    /// The same without the proxy's own keys, which begin like this: they are no locks, whatever the globs
-    /// say.
+    /// The same without the proxy's own keys, which have this prefix: they are no locks, whatever the globs match.
     #[must_use]
     pub fn without_own_keys(mut self, prefix: Bytes) -> Namespaces {
         self.own_prefix = prefix;
@@ -107,14 +106,14 @@ impl Namespaces {
         self.claims(key).filter(|_| !self.is_own(key))
     }
 
-    /// One of the proxy's own keys, which a glob may match as well.
+    /// Whether it is one of the proxy's own keys, which a glob may also match.
     #[inline]
     fn is_own(&self, key: &[u8]) -> bool {
         let prefix = &self.own_prefix[..];
         !prefix.is_empty() && (starts_with(key, prefix) || is_prefix_mark(key)) && names_companion(prefix, key, self)
     }
 
-    /// The same by the globs alone: the proxy's own keys may be among those.
+    /// The same by the globs alone: the proxy's own keys may be included.
     #[inline]
     pub(crate) fn claims(&self, key: &[u8]) -> Option<NamespaceId> {
         let ([first, ..], [.., last]) = (key, key) else {
@@ -125,7 +124,7 @@ impl Namespaces {
         if by_beginning || by_ending { self.find_by_glob(key, by_ending) } else { None }
     }
 
-    /// The namespaces to which some key may belong that begins and ends like this, in order.
+    /// The namespaces to which a key that begins and ends like this may belong, in order.
     pub fn find_between(&self, beginning: &[u8], ending: &[u8]) -> impl Iterator<Item = NamespaceId> {
         self.globs
             .iter()

@@ -1,5 +1,5 @@
-//! One command on lock keys, understood: what it means for the lock, whatever its spelling on the
-//! wire. Made by `classify`, judged by the policies, and turned into one atomic step by `plan`.
+//! One command on lock keys, understood: what it means for the lock, however it is spelled. Made by `classify`, judged
+//! by the policies, and turned into one atomic step by `plan`.
 
 mod command;
 
@@ -33,23 +33,23 @@ pub struct Target {
     pub key: Bytes,
 }
 
-/// The TTL that a command asks for.
+/// The TTL that a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedTtl {
-    /// None: for ever, as far as the application is concerned.
+    /// None: for ever, from the application's point of view.
     None,
-    /// So many milliseconds from now; zero or less ends the lease.
+    /// This many milliseconds from now; zero or less ends the lease.
     For(i64),
     /// Until a point in time, Unix milliseconds on Redis's clock.
     Until(i64),
-    /// Whatever is left (`KEEPTTL`).
+    /// What is left (`KEEPTTL`).
     Keep,
-    /// So many milliseconds more than what is left. Above zero.
+    /// This many milliseconds more than what is left. Above zero.
     Further(i64),
 }
 
 impl AskedTtl {
-    /// Whether nothing of it is left.
+    /// Whether the requested TTL is already over.
     pub fn is_over(self, now: ProxyTime) -> bool {
         match self {
             AskedTtl::For(ms) => ms <= 0,
@@ -70,7 +70,7 @@ pub enum ExpireCondition {
     Xx,
     /// Only if the new one is longer.
     Gt,
-    /// Only if the new one is shorter; shorter than none is every one.
+    /// Only if the new one is shorter; any TTL is shorter than none.
     Lt,
     /// Only if there is one and the new one is shorter.
     XxLt,
@@ -90,7 +90,7 @@ impl ExpireCondition {
     }
 }
 
-/// How an acquire's reply says yes and no.
+/// How an acquire's reply expresses success and failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcquireReply {
     /// `:1` and `:0` (SETNX, MSETNX).
@@ -99,29 +99,29 @@ pub enum AcquireReply {
     OkOrNil,
     /// nil and the current value (SET … NX GET).
     OldValue,
-    /// `:1`, and from `:2` on what the counter would have become (INCR).
+    /// `:1` on success, otherwise `:2` or more, the value that the counter would have had (INCR).
     Counter,
-    /// As a script of the application says it.
+    /// As a script of the application expresses it.
     Scripted(Box<ScriptedAcquire>),
 }
 
 /// A script of the application that takes a lock if it is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptedAcquire {
-    /// What it answers.
+    /// Its replies.
     pub replies: AcquireReplies,
-    /// What it comes to: `["SET", key, value, "NX", …]`.
+    /// The command that it amounts to: `["SET", key, value, "NX", …]`.
     pub then: Arguments,
 }
 
 /// A script of the application that takes a lock if it is free, and extends it if it is the caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptedTake {
-    /// When the lock is the caller's.
+    /// When the lock counts as the caller's.
     pub owner: Owner,
-    /// Whether its own is extended by PEXPIRE; else it is stored anew.
+    /// Whether it extends its own lease by PEXPIRE; otherwise it stores the value again.
     pub by_expire: bool,
-    /// What it answers.
+    /// Its replies.
     pub replies: TakeReplies,
 }
 
@@ -150,8 +150,7 @@ pub enum ExtendSpelling {
 }
 
 impl ExtendSpelling {
-    /// Whether the value is the reply, so that a refusal must be an error: the value would be read
-    /// as a success.
+    /// Whether the value is the reply, so that a refusal must be an error: a value would be read as success.
     pub const fn answers_value(self) -> bool {
         matches!(self, ExtendSpelling::GetEx | ExtendSpelling::GetExPersist)
     }
@@ -160,49 +159,49 @@ impl ExtendSpelling {
 /// A script or command of the application that compares the stored value before it acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// What it compares with.
+    /// The value to compare with.
     pub claim: OwnerToken,
     /// When it acts.
     pub test: Test,
-    /// Who compares.
+    /// Whether a script or a command compares.
     pub by: ComparedBy,
-    /// What it answers.
+    /// Its replies.
     pub replies: Replies,
-    /// What it runs when it acts, in words that every server has: `["DEL", key]`,
-    /// `["PEXPIRE", key, ms]`, `["SET", key, value, …]`.
+    /// The command that is run when the comparison holds, in a form that every server has: `["DEL", key]`, `["PEXPIRE",
+    /// key, ms]`, `["SET", key, value, …]`.
     pub then: Arguments,
 }
 
 /// When a comparing command acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The stored value is the claim. Naming it is a proof.
+    /// The stored value is the claim. Knowing the value is a proof.
     Equal,
-    /// The stored value is another (`IFNE`). That proves nothing.
+    /// The stored value differs (`IFNE`). That proves nothing.
     Differs,
-    /// The stored value has this digest (`IFDEQ`). No script can compute it, so the value is read
-    /// first and this becomes [`Test::Equal`] to it, or [`Test::Failed`].
+    /// The stored value has this digest (`IFDEQ`). No script can compute it, so the value is read first, and this
+    /// becomes [`Test::Equal`] to it, or [`Test::Failed`].
     Digest(ValueDigest),
-    /// The stored value has another digest (`IFDNE`). Never judged: between the look at the value
-    /// and the step it could become one that has.
+    /// The stored value has another digest (`IFDNE`). Never judged: between the read and the step the value could
+    /// change to one with this digest.
     OtherDigest,
-    /// The value was compared already, and it was another.
+    /// The value was already compared, and it differed.
     Failed,
 }
 
-/// Who compares, which decides the words for a key that holds no string.
+/// Whether a script or a command compares, which decides the reply for a key that holds no string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparedBy {
     /// A script of the application.
     Script,
     /// A command.
     Command,
-    /// `DELEX`, which has words of its own for it.
+    /// `DELEX`, which has its own reply for that.
     DelEx,
 }
 
 impl Comparison {
-    /// The owner token that the command names as the current one.
+    /// The owner token that the command names as the present one.
     pub fn names(&self) -> Option<&OwnerToken> {
         match self.test {
             Test::Equal => Some(&self.claim),
@@ -210,8 +209,8 @@ impl Comparison {
         }
     }
 
-    /// Answers the question about a digest, with the value that was just read. The step compares
-    /// that very value again, so a change in between cannot make it act.
+    /// Decides a comparison with a digest from the value that was just read. The step compares that same value again,
+    /// so a change in between cannot make it act.
     fn resolve(&mut self, value: Option<&Bytes>) {
         let Test::Digest(wanted) = self.test else {
             return;
@@ -223,15 +222,15 @@ impl Comparison {
         }
     }
 
-    /// Whether its answer to "not yours" can be given where it was in truth equal. One that shows
-    /// the stored value cannot: the caller would read its own.
+    /// Whether its reply for "not yours" can be given although the values were equal. A reply that shows the stored
+    /// value cannot: the caller would read its own value.
     pub fn has_plain_no(&self) -> bool {
         is_plain(&self.replies.different)
     }
 }
 
 impl ScriptedTake {
-    /// Whether its answer to "not yours" can be given without looking at the lock.
+    /// Whether its reply for "not yours" can be given without reading the lock.
     pub fn has_plain_no(&self) -> bool {
         is_plain(&self.replies.different)
     }
@@ -252,7 +251,7 @@ pub enum LockOp {
         value: Bytes,
         /// The TTL asked for.
         ttl: AskedTtl,
-        /// How to answer.
+        /// The form of the reply.
         reply: AcquireReply,
     },
     /// Take the lock if it is free, extend it if it is the caller's: a script of the application.
@@ -273,7 +272,7 @@ pub enum LockOp {
         /// The TTL asked for.
         ttl: AskedTtl,
     },
-    /// Store a value: an acquire where the lock is free, an extension where it is the holder's.
+    /// Store a value: an acquire if the lock is free, an extension if it is the holder's.
     Store {
         /// The lock.
         target: Target,
@@ -283,7 +282,7 @@ pub enum LockOp {
         ttl: AskedTtl,
         /// XX: only if the key exists.
         only_if_exists: bool,
-        /// GETSET, `SET … GET`: answer the old value. This is the take-over idiom.
+        /// GETSET, `SET … GET`: reply with the old value. This is the take-over idiom.
         wants_old: bool,
         /// `SET … IFEQ`, CAS: the value is compared first.
         comparison: Option<Comparison>,
@@ -294,11 +293,11 @@ pub enum LockOp {
         target: Target,
         /// The TTL asked for; `None` is PERSIST.
         ttl: AskedTtl,
-        /// When it applies.
+        /// The condition.
         condition: ExpireCondition,
         /// How it is spelled.
         spelling: ExtendSpelling,
-        /// Where a script compares first.
+        /// The comparison of a script that compares first.
         comparison: Option<Comparison>,
     },
     /// Give the lock back.
@@ -307,7 +306,7 @@ pub enum LockOp {
         target: Target,
         /// How it is spelled.
         spelling: ReleaseSpelling,
-        /// Where a script compares first.
+        /// The comparison of a script that compares first.
         comparison: Option<Comparison>,
     },
     /// DEL or UNLINK of several keys.
@@ -319,8 +318,8 @@ pub enum LockOp {
         /// UNLINK in place of DEL.
         unlink: bool,
     },
-    /// A script whose meaning is not known. It runs as it is, in one step with a look at what it
-    /// did to the locks among its keys.
+    /// A script with unknown effect. It runs unchanged, and in the same step its effects on the locks among its keys
+    /// are examined.
     Wrapped {
         /// The locks that it names, each once, with the place of each among its keys and `named`.
         locks: Vec<(Target, KeyPlace)>,
@@ -328,7 +327,7 @@ pub enum LockOp {
         script: Arc<ScriptFacts>,
         /// How many keys it has.
         keys: usize,
-        /// Keys that it names beside them and may write.
+        /// Keys that it names besides those and may write.
         named: Vec<Bytes>,
         /// What else it may write.
         reach: Reach,
@@ -342,23 +341,23 @@ pub enum LockOp {
 pub struct KeyPlace(pub usize);
 
 impl KeyPlace {
-    /// Of locks that a script may touch without declaring them, which its operator lets it: which those are is known when it runs,
-    /// and what stands in place of one has how their names may look.
+    /// For locks that a script may touch without declaring them, because its operator allows it. Which ones these are
+    /// is only known when it runs; the placeholder for them contains the form of their names.
     pub const ANY: KeyPlace = KeyPlace(0);
 }
 
-/// What a script may write beside the keys that it declares and those that its text names.
+/// What a script may write besides the keys that it declares and those that its text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Nothing.
     Nothing,
     /// Keys that are no locks.
     Others,
-    /// Whatever it computes the names of, but no lock: a guard looks at each.
+    /// Keys with computed names, but no lock: a guard checks each.
     Guarded(Arc<Guard>),
-    /// The same, and locks that its operator lets it touch.
+    /// The same, and locks that its operator allows.
     Trusted(Arc<Guard>),
-    /// Whatever it computes the names of.
+    /// Any key with a computed name.
     Anything,
 }
 
@@ -367,11 +366,12 @@ pub enum Reach {
 pub enum OpaqueKind {
     /// A command of another kind, or of another data type.
     Command,
-    /// A script or function whose meaning is not known.
+    /// A script or function with unknown effect.
     Script,
     /// A command that names one of the proxy's own keys.
     Companion,
-    /// A command that would write one of them that is about no lock, and so about all: refused where locks are only watched, too.
+    /// A command that would write one of them that is about no particular lock, and so affects all: refused even in
+    /// monitor mode.
     Own,
 }
 
@@ -414,8 +414,8 @@ impl LockOp {
         }
     }
 
-    /// Leaves out what a script's text names in other slots than that of its lock, and is none itself: a cluster would refuse the whole
-    /// script for it. It counts as computed then, so that nothing of it is put back.
+    /// Removes keys that a script's text names in other slots than its lock's, if they are no locks: because of them a
+    /// cluster would refuse the whole script. They then count as computed, so none of them is restored.
     pub fn keep_to_one_slot(&mut self) {
         let LockOp::Wrapped { locks, keys, named, reach, .. } = self else {
             return;
@@ -437,7 +437,7 @@ impl LockOp {
         }
     }
 
-    /// The script whose meaning is not known, and how many keys it has.
+    /// The script with unknown effect, and how many keys it has.
     pub fn script(&self) -> Option<(&ScriptFacts, usize)> {
         match self {
             LockOp::Wrapped { script, keys, .. } => Some((script, *keys)),
@@ -465,7 +465,7 @@ impl LockOp {
         }
     }
 
-    /// The TTL that it asks for, where it asks for one of its own.
+    /// The TTL that it requests, if it requests one of its own.
     pub fn asked_ttl(&self) -> AskedTtl {
         match self {
             LockOp::Acquire { ttl, .. }
@@ -477,7 +477,7 @@ impl LockOp {
         }
     }
 
-    /// What is compared before anything is done.
+    /// The comparison before anything is done.
     pub fn comparison(&self) -> Option<&Comparison> {
         match self {
             LockOp::Store { comparison, .. }
@@ -491,7 +491,7 @@ impl LockOp {
         }
     }
 
-    /// Judges the digest by the value that was just read.
+    /// Decides a comparison with a digest from the value that was just read.
     pub fn resolve_digest(&mut self, value: Option<&Bytes>) {
         match self {
             LockOp::Store { comparison, .. }
@@ -509,8 +509,7 @@ impl LockOp {
         }
     }
 
-    /// The value that names an owner in the lock with this place: the one to be stored, or the one
-    /// that is compared with.
+    /// The value that names an owner in the lock with this place: the value to be stored, or the one to compare with.
     pub fn owner_token(&self, index: usize) -> Option<&Bytes> {
         fn named(comparison: &Option<Comparison>) -> Option<&Bytes> {
             let named = comparison.as_ref().and_then(Comparison::names);
@@ -525,9 +524,8 @@ impl LockOp {
         }
     }
 
-    /// What to ask the policies about, and the word for records and metrics. A TTL that is over at
-    /// once is a release in disguise; `now` is the proxy's clock, the script judges
-    /// it on Redis's.
+    /// The operation to ask the policies about, and the word for records and metrics. A TTL that is over at once is in
+    /// fact a release; `now` is the proxy's clock, while the script decides by Redis's.
     pub fn operation(&self, now: ProxyTime) -> Operation {
         match self {
             LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } => Operation::Acquire,
@@ -541,8 +539,7 @@ impl LockOp {
         }
     }
 
-    /// Whether it gives its locks back, or may: of a script whose meaning is not known, where its text
-    /// says a word for that.
+    /// Whether it releases its locks, or may: for a script with unknown effect, if its text contains a word for that.
     pub fn may_release(&self, now: ProxyTime) -> bool {
         match self {
             LockOp::Wrapped { script, .. } => script.may_release(),

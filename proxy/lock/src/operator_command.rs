@@ -1,59 +1,59 @@
-//! The commands by which an operator asks the proxy itself, over the connection that Redis is spoken on: `LOCKWARDEN LOCKS`,
-//! `WHY`, `MODE`, `CLIENTS`, `HELP`. Reads them; who may send them is `administration`'s list, and what is answered is put
-//! together where all that is known of locks comes together.
+//! The commands by which an operator asks the proxy itself, over its Redis connection: `LOCKWARDEN LOCKS`, `WHY`,
+//! `MODE`, `CLIENTS`, `HELP`. Reads them; `administration` knows who may send them, and the replies are built where all
+//! knowledge of locks is available.
 
 use bytes::Bytes;
 use lockwarden_resp::Request;
 
 use crate::rules::Mode;
 
-/// The longest pattern, id or name that is looked at, bytes.
+/// The longest pattern, ID or name that is accepted, bytes.
 const MAX_WORD_BYTES: usize = 1024;
-/// Of an unknown word in its error, bytes: as much as Redis shows of one.
+/// The most bytes of an unknown word that its error shows: as many as Redis shows.
 const MAX_TOLD_BYTES: usize = 128;
 
-/// What an operator asks for.
+/// An operator's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorCommand {
-    /// The locks that are held.
+    /// List the held locks.
     Locks {
-        /// A glob for their keys; `None`: all of them.
+        /// A glob for their keys; `None`: all keys.
         pattern: Option<Bytes>,
     },
-    /// One decision in words.
+    /// Explain one decision.
     Why {
-        /// What its error reply carries.
+        /// The ID that its error reply carries.
         id: Bytes,
     },
-    /// Another mode.
+    /// Change a mode.
     Mode {
-        /// The namespace; `None`: all of them.
+        /// The namespace; `None`: all namespaces.
         namespace: Option<Bytes>,
         /// See the variant.
         mode: Mode,
-        /// Also where the report speaks against it.
+        /// Even if the report advises against it.
         anyway: bool,
     },
-    /// Who is connected.
+    /// List the connected clients.
     Clients,
-    /// What can be asked.
+    /// List the commands.
     Help,
-    /// One of these with words that it does not take.
+    /// One of these commands with invalid arguments.
     Mistaken {
         /// The command, in upper case.
         command: &'static str,
-        /// What it takes.
+        /// Its valid form.
         usage: &'static str,
     },
-    /// None of these.
+    /// An unknown command.
     Unknown {
-        /// The word, if there is one: the first bytes of it.
+        /// The word, if there is one, cut to its first bytes.
         word: Bytes,
     },
 }
 
 impl OperatorCommand {
-    /// The command of a request. `None` for every other name than `LOCKWARDEN`, which no server has a command of.
+    /// Reads the command of a request. `None` for every other name than `LOCKWARDEN`, which is no server's command.
     pub fn read(request: &Request<'_>) -> Option<OperatorCommand> {
         let mut words = request.args();
         if !words.next()?.eq_ignore_ascii_case(b"lockwarden") {
@@ -66,14 +66,14 @@ impl OperatorCommand {
             let word = Bytes::copy_from_slice(&word[..word.len().min(MAX_TOLD_BYTES)]);
             return Some(OperatorCommand::Unknown { word });
         };
-        // One more than any takes.
+        // One more than any command has.
         let words: Vec<&[u8]> = words.take(4).collect();
         let is_long = words.iter().any(|word| word.len() > MAX_WORD_BYTES);
         let read = (!is_long).then(|| understood(command, &words)).flatten();
         Some(read.unwrap_or(OperatorCommand::Mistaken { command, usage }))
     }
 
-    /// Whether every client may send it: `HELP`, and what leads to it.
+    /// Whether every client may send it: `HELP`, and commands that lead to it.
     pub fn is_for_everybody(&self) -> bool {
         match self {
             OperatorCommand::Help | OperatorCommand::Unknown { .. } => true,
@@ -85,7 +85,7 @@ impl OperatorCommand {
         }
     }
 
-    /// Its word behind `LOCKWARDEN`.
+    /// Its name after `LOCKWARDEN`.
     pub fn word(&self) -> &'static str {
         match self {
             OperatorCommand::Locks { .. } => "LOCKS",
@@ -98,9 +98,9 @@ impl OperatorCommand {
     }
 }
 
-/// Each command, and how it is typed.
+/// Each command, and its usage.
 const COMMANDS: [(&str, &str); 6] = [
-    // The question itself is read by `classify`, with its one word more.
+    // The question itself is read by `classify`, which accepts one more argument.
     ("FENCE", "LOCKWARDEN FENCE key"),
     ("LOCKS", "LOCKWARDEN LOCKS [pattern]"),
     ("WHY", "LOCKWARDEN WHY id"),

@@ -1,6 +1,6 @@
-//! What came of an atomic step: the script's answer read back, and the reply in the shape that the
-//! command always had. It never invents: an answer that is not one of the script's own is an error
-//! that says so, and an error of Redis goes to the client as Redis worded it.
+//! The result of an atomic step: the script's answer is parsed, and the reply gets the form that the command always
+//! had. It never invents: an answer that is not one of the script's own becomes an error that says so, and an error of
+//! Redis goes to the client in Redis's words.
 
 mod array;
 mod flush;
@@ -39,33 +39,33 @@ pub enum Outcome {
     Granted(Granted),
     /// It is held.
     Busy {
-        /// Whether the lease has a record; otherwise it came to be without the proxy.
+        /// Whether the lease has a record; otherwise it was taken without the proxy.
         governed: bool,
         /// Whether it had no TTL and was given one.
         adopted: bool,
-        /// It may be the client's own, granted in a reply that it did not read: the end of the
-        /// connection that was granted it may be about to be noticed.
+        /// It may be the client's own, granted in a reply that the client did not read: the end of the connection to
+        /// which it was granted may be about to be noticed.
         perhaps_own: bool,
-        /// It was granted to this very connection.
+        /// It was granted to this same connection.
         own: bool,
     },
-    /// The current lease has a new TTL or value.
+    /// The lease in force has a new TTL or value.
     Extended {
         /// Its TTL now.
         ttl_ms: TtlMs,
         /// Its fencing token.
         fence: FencingToken,
-        /// Since when it is held.
+        /// Since when it has been held.
         since: RedisTime,
         /// When it was extended.
         now: RedisTime,
         /// Whether keep-alive renews it.
         kept: bool,
-        /// The value before, where it is the reply.
+        /// The old value, if it is the reply.
         old: Option<Bytes>,
-        /// It is the lease that this connection was granted itself.
+        /// The lease was granted to this connection itself.
         own: bool,
-        /// The TTL that was asked for; `None` where it stays as it was.
+        /// The requested TTL; `None` if it is unchanged.
         asked_ms: Option<AskedMs>,
     },
     /// The lock is free now.
@@ -74,23 +74,23 @@ pub enum Outcome {
         fence: FencingToken,
         /// Since when it was held.
         since: RedisTime,
-        /// The value, where it is the reply.
+        /// The value, if it is the reply.
         value: Option<Bytes>,
-        /// Deleted because its deadline had passed, by a client that had read it.
+        /// It was deleted because its deadline had passed, by a client that had read it.
         taken_over: bool,
     },
     /// There was no lease.
     Absent {
-        /// This session's own lease had run out, unnoticed until now.
+        /// This session's own lease had expired, which was not noticed until now.
         ran_out: bool,
         /// Nor was there a record.
         unrecorded: bool,
     },
     /// Nothing was done.
     Refused(Refused),
-    /// The lease has no record; Redis did what the application asked.
+    /// The lease has no record; Redis executed the application's command.
     Ungoverned,
-    /// A free lock was taken, and nothing of that recorded: its record is of a later version.
+    /// A free lock was taken without recording it: its record is of a later version.
     Unrecorded,
     /// The application's own comparison failed.
     Different {
@@ -103,12 +103,13 @@ pub enum Outcome {
     Untouched {
         /// Whether its lease has a record.
         governed: bool,
-        /// It was granted to this very connection.
+        /// It was granted to this same connection.
         own: bool,
     },
-    /// It was done, and fewer replicas confirmed that than must: see [`Answers::unconfirmed`].
+    /// It was done, but fewer replicas than required confirmed it: see [`Answers::unconfirmed`].
     Unconfirmed(Unconfirmed),
-    /// Redis answered the application's own command, or the first command of the step, with an error. Nothing was changed.
+    /// Redis answered the application's own command, or the first command of the step, with an error. Nothing was
+    /// changed.
     Failed,
 }
 
@@ -121,40 +122,40 @@ pub struct Granted {
     pub now: RedisTime,
     /// Its TTL.
     pub ttl_ms: TtlMs,
-    /// What it ended.
+    /// What the new lease ended.
     pub ended: Ended,
     /// Whether keep-alive renews it.
     pub kept: bool,
-    /// The value before, where it is the reply.
+    /// The old value, if it is the reply.
     pub old: Option<Bytes>,
-    /// It is no new lease but the one of this name, which the client had been granted before without
-    /// hearing of it.
+    /// It is no new lease but the one with this name, which the client had been granted before, in a reply that it did
+    /// not read.
     pub again: Option<Grant>,
-    /// Another client was granted the lease before with the same owner token, within the last hour.
+    /// The lease before was granted to another client with the same owner token, within the last hour.
     pub shared_token: bool,
-    /// The TTL that was asked for.
+    /// The requested TTL.
     pub asked_ms: AskedMs,
 }
 
 /// What too few replicas have confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unconfirmed {
-    /// A grant, which was given back: the lease with this fencing token is over.
+    /// A grant, which was released again: the lease with this fencing token is over.
     Grant(FencingToken),
-    /// A grant that cannot be given back: it goes by its TTL.
+    /// A grant that cannot be released: it ends by its TTL.
     Left(FencingToken),
-    /// An extension. It stands on this server, and may be lost with it.
+    /// An extension. It is in force on this server, and may be lost with it.
     Extension,
 }
 
 /// What a new lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing, says the record.
+    /// Nothing, according to the record.
     Nothing,
-    /// Nothing that there was a record of.
+    /// Nothing with a record.
     Unrecorded,
-    /// A lease had run out unreleased. Since when it was held.
+    /// A lease that had expired unreleased. Since when it was held.
     RanOut(RedisTime),
     /// A lease whose deadline had passed was taken over.
     TakenOver(RedisTime),
@@ -162,26 +163,27 @@ pub enum Ended {
     Overwritten(RedisTime),
 }
 
-/// What a release is taken for that did not end the lease.
+/// How a release is interpreted that did not end the lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StandsFor {
-    /// Nothing that is known.
+    /// Unknown.
     #[default]
     Nothing,
     /// A debt: the release of an earlier lease of this identity that had ended unreleased.
     Debt,
-    /// The release after a try of this identity that was refused: it gives back what it never got as well. The next one counts.
+    /// The release after an acquire of this identity that was refused: it also releases a lock that it never got. The
+    /// next one counts.
     RefusedTry,
-    /// The same, and more such tries were refused whose releases are still to come.
+    /// The same, but more of its acquires were refused whose releases are still expected.
     OneOfMany,
 }
 
-/// A refusal, found by the script.
+/// A refusal by the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Why.
     pub reason: Reason,
-    /// Since when the lock is held.
+    /// Since when the lock has been held.
     pub since: RedisTime,
     /// When it was refused.
     pub now: RedisTime,
@@ -191,27 +193,27 @@ pub struct Refused {
     pub late: bool,
     /// The lease is no longer kept alive.
     pub keep_alive_ended: bool,
-    /// What it was taken for in place of the lease's release.
+    /// How a refused release was interpreted.
     pub stands_for: StandsFor,
-    /// The current value, where showing it tells the loser of a race that it lost.
+    /// The present value, if it shows the loser of a race that it lost.
     pub current: Option<Bytes>,
 }
 
 impl Refused {
-    /// For how long the lock that stood in the way was held, ms; `None` where none did.
+    /// How long the lock in the way has been held, ms; `None` if none was.
     pub fn held_ms(&self) -> Option<u64> {
         (self.since > RedisTime(0)).then(|| self.now.ms_since(self.since))
     }
 }
 
-/// What would have been refused where nothing is.
+/// What would have been refused, where nothing is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Would {
     /// Why.
     pub reason: Reason,
     /// This session's own lease of the lock was over.
     pub late: bool,
-    /// What it was taken for, as a refused release is.
+    /// How the release is interpreted, as if it were refused.
     pub stands_for: StandsFor,
 }
 
@@ -220,20 +222,20 @@ pub struct Would {
 pub struct Answer {
     /// What was done.
     pub outcome: Outcome,
-    /// What Redis answered to the application's own command, where that was run.
+    /// Redis's reply to the application's own command, if that was run.
     pub native: Option<Value>,
     /// In monitor mode, what would have been refused.
     pub would: Option<Would>,
-    /// Of a refused script: what it had done to this lock.
+    /// For a refused script: what it had done to this lock.
     pub deed: Option<Operation>,
-    /// Redis's error, where what was done could not be recorded. Of the outcome only the reply is true then.
+    /// Redis's error, if the result could not be recorded. Then only the reply in the outcome is true.
     pub unrecorded: Option<Bytes>,
-    /// The version of the lock's record, where that is above ours: a digit.
+    /// The version of the lock's record, if it is above ours: a digit.
     pub later: Option<u8>,
 }
 
 impl Answer {
-    /// What a release is taken for that did not end the lease, or would not have.
+    /// How a release is interpreted that did not end the lease, or would not have.
     pub fn stands_for(&self) -> StandsFor {
         match (&self.outcome, self.would) {
             (Outcome::Refused(refused), _) => refused.stands_for,
@@ -248,68 +250,68 @@ impl Answer {
 pub enum Answers {
     /// About one lock.
     One(Answer),
-    /// About several, in the order of the command; how many keys were deleted in all.
+    /// About several, in the order of the command; and how many keys were deleted in all.
     Many(i64, Vec<Answer>),
-    /// Of a script whose meaning is not known: how it ended, about each of its locks, and what there is beside.
+    /// About a script with unknown effect: how it ended, the answer about each of its locks, and further results.
     Script(ScriptEnd, Vec<Answer>, Beside),
     /// An error of Redis about the step itself, from its code on.
     Error(Bytes),
-    /// The check in front of the step found rights missing, and nothing was run; or found none missing, and wants
-    /// the step to be sent without it.
+    /// The rights check before the step found missing rights, and nothing was run; or it found none missing, and
+    /// requires the step to be sent without the check.
     Lacking(Missing),
 }
 
-/// Where an error was raised, as far as the server says.
+/// Where an error was raised, as far as the server reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RaisedAt {
     /// At this line of this source.
     Line(Bytes, u64),
     /// Not known.
     Nowhere,
-    /// The text says so itself: servers before Redis 7.
+    /// The text contains it: servers before Redis 7.
     InText,
 }
 
 /// How a script of the application ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScriptEnd {
-    /// It returned; what, is the last element of the answer.
+    /// It returned; the value is the last element of the answer.
     Returned,
     /// It raised an error.
     Raised {
         /// What it said.
         text: Bytes,
-        /// Where.
+        /// Where it was raised.
         at: RaisedAt,
     },
-    /// Its locks were put back.
+    /// The changes to its locks were undone.
     Undone {
-        /// What it did to other keys stands.
+        /// Its changes to other keys remain.
         others_stand: bool,
-        /// Keys that Redis would not have put back.
+        /// Keys that Redis was unable to restore.
         lost: u64,
-        /// The number that it returned, where all that it did was to set TTLs of locks.
+        /// The number that it returned, if all its effects were to set TTLs of locks.
         set_ttls: Option<i64>,
     },
 }
 
-/// What an answer about a script tells beside those about the locks that it names.
+/// What an answer about a script contains besides those about the locks that it names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beside {
     /// What the guard refused.
     pub barred: Option<Barred>,
-    /// Locks that it touched without declaring them, which its operator lets it.
+    /// Locks that it touched without declaring them, which its operator allows.
     pub adopted: Vec<Adopted>,
-    /// What was said of the guarded data that it may write.
+    /// The verdicts about the guarded data that it may write.
     pub data: DataSaid,
 }
 
-/// What a script's step says of the guarded data that the script may write.
+/// The verdicts of a script's step about the guarded data that the script may write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataSaid {
-    /// Of each key in the order of the command; `None` where it might not be written, and was not.
+    /// For each key in the order of the command; `None` if the script was not allowed to write it, and did not.
     pub verdicts: Vec<Option<Verdict>>,
-    /// The key for which all was put back, or nothing was run.
+    /// The key because of which all changes were undone, or nothing was run.
     pub refused: Option<usize>,
 }
 
@@ -318,24 +320,24 @@ pub struct DataSaid {
 pub struct Adopted {
     /// Its name.
     pub key: Bytes,
-    /// The place among the locks of the command of what stands for it there.
+    /// The place of its placeholder among the locks of the command.
     pub place: usize,
-    /// Which of those of that place it is, from 1: by it its grant is made.
+    /// Its number among those of that place, from 1: its grant is made from it.
     pub count: u16,
-    /// What became of it.
+    /// The answer about it.
     pub answer: Answer,
 }
 
 /// What the guard refused a script that computes names of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barred {
-    /// The lock that it would have written, or the record; empty for a command that names no key.
+    /// The lock or the record that it would have written; empty for a command that names no key.
     pub key: Bytes,
     /// The command, in lower case.
     pub command: Bytes,
-    /// Whether the refusal ended the script; else it caught it.
+    /// Whether the refusal ended the script; otherwise the script caught it.
     pub ended: bool,
-    /// Whether the command was carried out all the same: the lock is only watched.
+    /// Whether the command was executed all the same, because the lock is only watched.
     pub is_noted: bool,
 }
 
@@ -348,7 +350,7 @@ impl Answers {
         }
     }
 
-    /// What was said of the guarded data that a script may write.
+    /// The verdicts about the guarded data that a script may write.
     pub fn data(&self) -> Option<&DataSaid> {
         match self {
             Answers::Script(_, _, beside) => Some(&beside.data),
@@ -364,8 +366,8 @@ impl Answers {
         }
     }
 
-    /// The locks of a command, each with what is said of it. One answer counts for all, as where MSETNX takes none.
-    /// Nothing where the whole step failed.
+    /// The locks of a command, each with its answer. One answer may count for all, as if MSETNX takes none. An error if
+    /// the whole step failed.
     pub fn of_each<'a, L>(&'a self, locks: &'a [L]) -> Result<SmallVec<[(&'a L, &'a Answer); 1]>, NotAnAnswer> {
         let each: &[Answer] = match self {
             Answers::One(one) => return Ok(locks.iter().map(|lock| (lock, one)).collect()),
@@ -378,13 +380,13 @@ impl Answers {
         }
     }
 
-    /// Whether a script was refused, and what it did to keys that are no locks stands.
+    /// Whether a script was refused while its changes to keys that are no locks remain.
     pub fn others_stand(&self) -> bool {
         matches!(self, Answers::Script(ScriptEnd::Undone { others_stand: true, .. }, ..))
     }
 
-    /// Whether the step found a lease that may be the client's own, so that trying once more, a
-    /// moment later, is worthwhile. It has changed nothing then.
+    /// Whether the step found a lease that may be the client's own, so that one more try, a moment later, is
+    /// worthwhile. In that case it has changed nothing.
     pub fn perhaps_own(&self) -> bool {
         match self {
             Answers::One(one) => matches!(one.outcome, Outcome::Busy { perhaps_own: true, .. }),
@@ -393,10 +395,10 @@ impl Answers {
     }
 }
 
-/// A step that did nothing because it must know a process first.
+/// A step that did nothing because it must first know the process of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedBack {
-    /// Who was granted the lease.
+    /// The connection to which the lease was granted.
     pub holder: SessionId,
     /// The lease.
     pub grant: Grant,
@@ -404,12 +406,12 @@ pub struct AskedBack {
     pub at: usize,
 }
 
-/// The script's answer has a shape that our scripts do not give.
+/// The answer does not have the form of our scripts' answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the script's answer is not one of its own")]
 pub struct NotAnAnswer;
 
-/// Reads what a script answered.
+/// Parses the answer of a script.
 pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
     match value {
         Value::Bulk(usual) => packed::read(usual),

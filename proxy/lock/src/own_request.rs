@@ -1,5 +1,5 @@
-//! The requests that the proxy sends over a client's connection on its own account, beside steps. Each is one of
-//! these, and none of them changes a lock; words of anybody's choice are not sent:
+//! The requests that the proxy itself sends over a client's connection, besides steps. Each is one of these, and none
+//! of them changes a lock; arbitrary commands cannot be sent:
 //!
 //! ```compile_fail,E0308
 //! use lockwarden_lock::own_request::OwnRequest;
@@ -20,98 +20,98 @@ use crate::scripts::ONLY_READS;
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnRequest<'a> {
-    /// A short command that Redis turns away wherever it takes hardly any.
+    /// A short command that Redis rejects wherever it accepts hardly any.
     Knock,
-    /// Which functions there are, with their texts.
+    /// Lists the functions, with their texts.
     Functions,
-    /// Whether `CLIENT REPLY` is taken here.
+    /// Tests whether `CLIENT REPLY` is accepted here.
     ReplyOn,
-    /// The grant under which the value of a lock stands, out of its record.
+    /// Reads from a lock's record under which grant its value was stored.
     GrantOf {
         /// The lock.
         lock: &'a [u8],
-        /// The beginning of the names of records.
+        /// The prefix of the names of records.
         companion_prefix: &'a [u8],
     },
-    /// The beginning of a lock's record: who was granted it last.
+    /// Reads the beginning of a lock's record: which client was granted it last.
     Head {
         /// The lock.
         lock: &'a [u8],
-        /// The beginning of the names of records.
+        /// The prefix of the names of records.
         companion_prefix: &'a [u8],
     },
-    /// Has Redis notice whether the records of these locks change.
+    /// Makes Redis watch the records of these locks for changes.
     WatchRecords {
         /// The locks.
         locks: &'a [&'a [u8]],
-        /// The beginning of the names of records.
+        /// The prefix of the names of records.
         companion_prefix: &'a [u8],
     },
-    /// The value of a lock.
+    /// Reads the value of a lock.
     Value(&'a [u8]),
-    /// A command that Redis refuses to queue for every client.
+    /// A command that Redis refuses to queue for any client.
     SpoilBlock,
-    /// The server's role, among other things. It changes nothing and is allowed to every user.
+    /// Reads the server's role, among other things. It changes nothing and is allowed to every user.
     Hello,
-    /// How the server words an error that a script raises. `flagged` says in the script's text that it only reads.
+    /// Shows how the server words an error that a script raises. `flagged`: the script's text says that it only reads.
     Raises {
         /// See above.
         flagged: bool,
     },
-    /// 1 where a text compiles as a chunk of its own, else why it does not.
+    /// Returns 1 if a text compiles as a chunk of its own, otherwise the error.
     Compiles {
         /// See above.
         flagged: bool,
         /// The text.
         chunk: &'a [u8],
     },
-    /// Makes a script known.
+    /// Loads a script.
     Load(&'a [u8]),
-    /// What a client has said of its library.
+    /// Passes on what a client has said about its library.
     Library {
         /// The name of the attribute.
         what: &'a [u8],
         /// Its value.
         value: &'a [u8],
     },
-    /// A write behind all others: it stands in for them at a `WAIT`.
+    /// A write after all others: it represents them in a `WAIT`.
     Offset {
-        /// The beginning of the names of records.
+        /// The prefix of the names of records.
         companion_prefix: &'a [u8],
     },
-    /// Waits until replicas have all that was written on this connection before.
+    /// Waits until replicas have everything that was written on this connection before.
     Wait {
-        /// So many; with none the server only says how many have.
+        /// The number of replicas; with 0 the server only reports how many have it.
         replicas: u16,
-        /// At most so long, ms.
+        /// The longest wait, ms.
         within_ms: u16,
     },
-    /// `CLIENT` with these words: notices of maintenance without addresses, in place of a client's request for them.
+    /// `CLIENT` with these arguments: maintenance notices without addresses, in place of a client's request for them.
     Notices(&'a [&'a [u8]]),
-    /// Another user for the connection: a client's twin, or the client's own again.
+    /// Logs the connection in as another user: a client's twin, or the client's own user again.
     LogIn {
-        /// Who.
+        /// The user.
         user: &'a [u8],
-        /// With what.
+        /// The password.
         password: Password<'a>,
     },
-    /// Ends a block that is begun anew.
+    /// Ends a block that will be started again.
     Discard,
-    /// Begins it.
+    /// Starts a block.
     Multi,
-    /// Carries it out.
+    /// Executes the block.
     Exec,
-    /// Ends what is watched.
+    /// Ends all watches.
     Unwatch,
-    /// The first byte of a string.
+    /// Reads the first byte of a string.
     Beginning(&'a [u8]),
-    /// Whether a key is there.
+    /// Tests whether a key exists.
     IsThere(&'a [u8]),
-    /// Which run of which server this is.
+    /// Asks which run of which server this is.
     Server,
-    /// That the next request is for a slot which moves to the node.
+    /// Announces that the next request is for a slot that is moving to this node.
     Asking,
-    /// Nothing.
+    /// A ping.
     Ping,
 }
 
@@ -125,13 +125,13 @@ impl fmt::Debug for Password<'_> {
     }
 }
 
-/// Whether a text compiles as a chunk of its own.
+/// Tests whether a text compiles as a chunk of its own.
 const COMPILES: &str = "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
 
-/// An error to look at.
+/// Raises an error to be examined.
 const RAISES: &str = "error('x')";
 
-/// A script of the proxy's own that only reads.
+/// One of the proxy's own scripts that only reads.
 fn reading(text: &'static str, flagged: bool) -> Cow<'static, [u8]> {
     match flagged {
         true => [ONLY_READS, text].concat().into_bytes().into(),
@@ -140,7 +140,7 @@ fn reading(text: &'static str, flagged: bool) -> Cow<'static, [u8]> {
 }
 
 impl<'a> OwnRequest<'a> {
-    /// The words that it begins with.
+    /// The words that the request begins with.
     fn head(&self) -> &'static [&'static str] {
         match self {
             OwnRequest::Knock => &["EXISTS", ""],
@@ -168,7 +168,7 @@ impl<'a> OwnRequest<'a> {
         }
     }
 
-    /// Its words.
+    /// The words of the request.
     pub fn words(&self) -> SmallVec<[Cow<'a, [u8]>; 5]> {
         let head = self.head().iter().map(|word| word.as_bytes().into());
         let mut words: SmallVec<[Cow<'a, [u8]>; 5]> = head.collect();
@@ -224,7 +224,7 @@ impl<'a> OwnRequest<'a> {
         words
     }
 
-    /// Writes it.
+    /// Writes the request.
     pub fn put(&self, out: &mut BytesMut) {
         put_request(out, &self.words());
     }

@@ -1,6 +1,6 @@
-//! Leave to send a client's own bytes to Redis. Only this crate makes one: `classify` for requests that touch
-//! no lock or only look at one, `settle` where refusals are not carried out, `administration` for what it lets
-//! go. So an unjudged lock command does not compile:
+//! Permission to send a client's own bytes to Redis. Only this crate makes one: `classify` for requests that touch no
+//! lock or only read one, `settle` where refusals are not carried out, `administration` for the commands that it
+//! allows. So forwarding an unjudged lock command does not compile:
 //!
 //! ```compile_fail,E0451
 //! use lockwarden_lock::pass_through::PassThrough;
@@ -15,7 +15,7 @@
 //! let leave = PassThrough::of(b"*2\r\n$3\r\nDEL\r\n$6\r\nlock:a\r\n", false);
 //! ```
 //!
-//! Neither does one that was kept, or is all of a buffer, without one that was given:
+//! A permission that is kept, or is for a whole buffer, cannot be made without a given one either:
 //!
 //! ```compile_fail,E0451
 //! use lockwarden_lock::pass_through::Kept;
@@ -46,22 +46,22 @@ impl<'a> PassThrough<'a> {
         PassThrough { frame, blocking, only_reads: false, effect: Effect::Neutral, keys: KeySpec::Subcommands }
     }
 
-    /// Of a command whose keys stand here.
+    /// For a command with keys at these positions.
     pub(crate) fn with_keys(self, keys: KeySpec) -> PassThrough<'a> {
         PassThrough { keys, ..self }
     }
 
-    /// Where its keys stand; [`KeySpec::Subcommands`] where the table does not know.
+    /// The positions of its keys; [`KeySpec::Subcommands`] if the table does not know them.
     pub fn keys(&self) -> KeySpec {
         self.keys
     }
 
-    /// Of a command that means this to a lock, if its keys are any.
+    /// For a command with this effect on a lock, if its keys are any.
     pub(crate) fn with_effect(self, effect: Effect, only_reads: bool) -> PassThrough<'a> {
         PassThrough { only_reads, effect, ..self }
     }
 
-    /// What the command would mean to a lock, if its keys were any.
+    /// The effect that the command would have on a lock, if its keys were any.
     pub fn effect(&self) -> Effect {
         self.effect
     }
@@ -71,27 +71,27 @@ impl<'a> PassThrough<'a> {
         self.frame
     }
 
-    /// Whether Redis answers this command also while it holds writes back.
+    /// Whether Redis runs this command even while it holds writes back.
     pub fn only_reads(&self) -> bool {
         self.only_reads
     }
 
-    /// Whether Redis may keep the client waiting with this command.
+    /// Whether this command may block the client.
     pub fn is_blocking(&self) -> bool {
         self.blocking
     }
 
-    /// Whether only the server knows this command, so that it may do so.
+    /// Whether only the server knows this command, so that it may block the client.
     pub fn is_unknown(&self) -> bool {
         self.blocking && self.keys == KeySpec::Subcommands
     }
 
-    /// A copy that outlives the buffer that the request came in.
+    /// A copy that outlives the request's buffer.
     pub fn keep(&self) -> Kept {
         Kept { frame: Bytes::copy_from_slice(self.frame), blocking: self.blocking, only_reads: self.only_reads }
     }
 
-    /// Leave to send this buffer as it is, where the request is all that it holds.
+    /// Permission to send this buffer unchanged, if it contains only this request.
     pub fn whole(&self, buffer: &[u8]) -> Option<WholeBuffer> {
         std::ptr::eq(self.frame, buffer).then(|| WholeBuffer::of(buffer))
     }
@@ -110,7 +110,7 @@ impl Kept {
         Kept { frame, blocking: false, only_reads: false }
     }
 
-    /// The leave.
+    /// The permission.
     pub fn pass(&self) -> PassThrough<'_> {
         PassThrough {
             frame: &self.frame,
@@ -122,8 +122,7 @@ impl Kept {
     }
 }
 
-/// Leave to send a buffer with the memory that it stands in, without a copy: a request that passes through is
-/// all that it holds.
+/// Permission to send a buffer with its memory, without a copy: it contains only a request that passes through.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WholeBuffer {
     at: usize,
@@ -135,7 +134,7 @@ impl WholeBuffer {
         WholeBuffer { at: buffer.as_ptr() as usize, length: buffer.len() }
     }
 
-    /// The buffer; `None` where it is another than the one that was looked at.
+    /// The buffer; `None` if it is not the buffer that was examined.
     pub fn redeem(self, buffer: &mut BytesMut) -> Option<&mut BytesMut> {
         (self == WholeBuffer::of(buffer)).then_some(buffer)
     }

@@ -1,6 +1,5 @@
-//! From a permitted command to the one atomic step that carries it out: which script, with which
-//! keys and arguments. The order of arguments is the contract on top of each `.lua` file; how they
-//! are written is in `step`, what is said of proofs in `proofs`.
+//! From a permitted command to the one atomic step that executes it: which script, with which keys and arguments. The
+//! order of arguments is the contract at the top of each `.lua` file; `step` writes them, `proofs` handles proofs.
 
 mod who;
 
@@ -68,15 +67,16 @@ use crate::token::Grant;
 use proofs::{Claim, ProofArguments};
 use step::Step;
 
-/// How a script is named on the wire.
+/// How a script is called on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `EVALSHA`: short; the server may not know it yet.
+    /// `EVALSHA`: short, but the server may not know the script yet.
     Sha,
-    /// `EVAL`: the text itself, as inside MULTI, where an unknown name would surface too late.
+    /// `EVAL`: the text itself, as inside MULTI, where an unknown digest would be noticed too late.
     Text,
-    /// The same for a node to which the slot moves: it refuses two keys that it does not have, as those of a free lock, and takes
-    /// one. So the lock alone is declared, and its record follows the arguments. Only a step with [`Plan::one_lock`] has it.
+    /// The same for a node to which the slot is moving: the node refuses a command with two keys that it does not have,
+    /// such as those of a free lock, but accepts one with a single key. So only the lock is declared, and its record
+    /// follows the arguments. Only a step with [`Plan::one_lock`] has this form.
     Moving,
 }
 
@@ -84,9 +84,9 @@ pub enum Form {
 #[derive(Clone, Debug)]
 enum Text {
     Own(&'static Script),
-    /// The check of the rights that a step takes, without the step.
+    /// The check of the rights that a step needs, without the step.
     Question(&'static scripts::Text),
-    /// An application's, in an envelope.
+    /// An application's script, in an envelope.
     Enveloped(Arc<ScriptFacts>, Envelope),
 }
 
@@ -97,16 +97,16 @@ pub struct Plan {
     /// The number of keys, the keys and the arguments as bulk strings.
     tail: Bytes,
     words: usize,
-    /// Where in `tail` the number of keys, the lock and its record end, where there are no other keys.
+    /// The ends in `tail` of the number of keys, of the lock and of its record, if there are no other keys.
     one_lock: Option<[usize; 3]>,
-    /// Where the rights that it takes are looked at first: the application's own command.
+    /// If the needed rights are checked first: the application's own command.
     checked: Option<&'static str>,
-    /// It says in its text that it only reads.
+    /// The script's text says that it only reads.
     only_reads: bool,
 }
 
 impl Plan {
-    /// The script's name, for people.
+    /// The script's name, for people to read.
     pub fn script_name(&self) -> &'static str {
         match &self.text {
             Text::Own(script) => script.name(),
@@ -116,16 +116,16 @@ impl Plan {
         }
     }
 
-    /// The same question, which says in its text that it only reads, for a server that reads flags of scripts: then it is not
-    /// kept waiting while writes are paused. A step writes and stays as it is.
+    /// The same check, with a text that says that it only reads, for a server that supports script flags: then it is
+    /// not blocked while writes are paused. A step writes, so it is unchanged.
     #[must_use]
     pub fn flagged(self, reads_flags: bool) -> Plan {
         let only_reads = reads_flags && matches!(self.text, Text::Question(_));
         Plan { only_reads, ..self }
     }
 
-    /// The same, which looks first at the rights that it takes, and at that to the application's own command. A wrapped
-    /// script does so always.
+    /// The same step with a check of the needed rights before it, including that to the application's own command. A
+    /// wrapped script always has this check.
     #[must_use]
     pub fn checked(self, needs: Needs) -> Plan {
         match self.text {
@@ -136,17 +136,17 @@ impl Plan {
         }
     }
 
-    /// The application's own command, where a check takes it as an argument.
+    /// The application's own command, if a check takes it as an argument.
     fn own(&self) -> Option<&'static str> {
         self.checked.filter(|_| matches!(self.text, Text::Own(_)))
     }
 
-    /// Whether it looks at rights first that are not known to suffice.
+    /// Whether it first checks rights that are not known to suffice.
     pub fn is_checked(&self) -> bool {
         self.checked.is_some()
     }
 
-    /// The lock and its record, of a step that is about no other key, and would do the same in [`Form::Moving`].
+    /// The lock and its record, for a step that uses no other key and works the same in [`Form::Moving`].
     pub fn one_lock(&self) -> Option<(&[u8], &[u8])> {
         let Text::Own(_) = self.text else {
             return None;
@@ -209,18 +209,18 @@ impl Plan {
     }
 }
 
-/// What a script in [`Form::Moving`] begins with.
+/// The beginning of a script in [`Form::Moving`].
 const RECORD_LAST: &str = "KEYS[2]=table.remove(ARGV) ";
 
-/// What the step of an operation is planned from, whichever it is.
+/// The input for planning any operation's step.
 struct Planning<'a> {
-    /// The application's own words.
+    /// The application's own arguments.
     argv: &'a Arguments,
     /// The names of the locks.
     keys: SmallVec<[&'a [u8]; 2]>,
     who: &'a Who,
     companion_prefix: &'a [u8],
-    /// Nothing is refused.
+    /// Refusals are not carried out.
     monitor: bool,
 }
 
@@ -230,12 +230,12 @@ impl Planning<'_> {
         Step::new(&self.keys, self.companion_prefix, &[])
     }
 
-    /// Whether this lock is not granted where it is free.
+    /// Whether this lock must not be granted if it is free.
     fn quarantined(&self, lock: &Allowed) -> bool {
         lock.rules.quarantined && !self.monitor
     }
 
-    /// What is told about proofs of a lock.
+    /// The arguments about proofs of a lock.
     fn proofs(&self, lock: &Allowed, claim: &Claim) -> ProofArguments {
         ProofArguments::of(lock, self.who, claim, self.monitor)
     }
@@ -289,7 +289,7 @@ pub fn plan(permitted: &mut Permitted, who: &Who, companion_prefix: &[u8], draw:
     }
 }
 
-/// What a script's answer takes from a lock that is another client's, as a flag.
+/// What a script's reply shows of a lock that another client holds, as a flag.
 fn shown(reply: &Reply) -> Option<u8> {
     match reply {
         Reply::Stored => Some(b'w'),

@@ -1,11 +1,11 @@
-//! The layout of what the scripts keep on Redis: the one place that knows widths, bits and limits. The build writes these numbers
-//! into the scripts, which name fields (`build/names.rs`), and this crate reads and writes with the same constants.
-//! What the fields mean is told in `docs/lock-record.md`, whose tables a test compares with these.
+//! The layout of what the scripts store on Redis: the one place that knows widths, bits and limits. The build writes
+//! these numbers into the scripts, which use field names (`build/names.rs`), and this crate reads and writes with the
+//! same constants. `docs/lock-record.md` explains the fields, and a test compares its tables with these.
 
 /// A field: its name in the scripts, and its width in bytes.
 pub type Field = (&'static str, usize);
 
-/// A field that goes on to the end.
+/// A field that continues to the end.
 pub const REST: usize = 0;
 
 const LETTER: usize = 1;
@@ -14,7 +14,7 @@ const RANDOM: usize = 16;
 /// A client and its process are hashes; together they are an identity.
 const HASH: usize = 8;
 
-/// The rules of a namespace about ownership are told by so many hexadecimal digits.
+/// The rules of a namespace about ownership are identified by this many hexadecimal digits.
 pub const RULES: usize = 8;
 
 /// The digits of a fencing token.
@@ -38,66 +38,67 @@ pub const RECORD: [Field; 12] = [
     ("OWNER", REST),
 ];
 
-/// Who asks, as steps are told it. Behind it may stand the grant and the value that were observed.
+/// The client of a step, as an argument of scripts. The grant and the value that were observed may follow.
 pub const WHO: [Field; 5] =
     [("SESSION", RANDOM), ("CLIENT", HASH), ("PROCESS", HASH), ("RULES", RULES), ("SEEN", REST)];
 
-/// What a new record is made of, then the rules and how long a debt lives.
+/// The start of a new record, then the rules and the lifetime of a debt.
 pub const HEAD: [Field; 5] =
     [("GRANT", RANDOM), ("SESSION", RANDOM), ("CLIENT", HASH), ("PROCESS", HASH), ("DEBT", REST)];
 
-/// What a group of steps is told of a lock that is given back or extended.
+/// A group's arguments for a lock that is released or extended.
 pub const PART: [Field; 4] = [("GRANT", RANDOM), ("KEPT", LETTER), ("TERMS", LETTER), ("VALUE", REST)];
 
 /// One release debt.
 pub const DEBT: [Field; 4] = [("LETTER", LETTER), ("CLIENT", HASH), ("PROCESS", HASH), ("ENDS", MS)];
 
-/// Where the time begins at which a debt ends.
+/// The position of the time at which a debt ends.
 pub const DEBT_ENDS: usize = LETTER + HASH + HASH;
 /// The length of a debt.
 pub const DEBT_BYTES: usize = DEBT_ENDS + MS;
-/// Release debts of one lock, above which the oldest is forgotten.
+/// The most release debts of one lock; beyond that the oldest is forgotten.
 pub const MAX_DEBTS: u64 = 16;
 
 /// The letter of a debt that is open.
 pub const OPEN: u8 = b'o';
 /// The letter of a debt that is paid.
 pub const PAID: u8 = b'x';
-/// In place of a letter: this, and how many tries of an identity were refused and not given back yet.
+/// In place of a letter: this number plus the number of an identity's refused acquires without a release yet.
 pub const COUNTED: u8 = 128;
-/// The letter of an identity whose refused tries are counted once a lease has run out.
+/// The letter of an identity whose refused acquires are counted once a lease has expired.
 pub const WAITS: u8 = b'w';
 
-/// The flags of a record are the character that is this number and their bits.
+/// The flags of a record are the character with this number plus their bits.
 pub const NO_FLAGS: u8 = 64;
 /// The bit for a grant whose reply was not read.
 pub const UNDELIVERED: u8 = 1;
 /// The bit for a TTL that is kept alive.
 pub const KEPT: u8 = 2;
-/// The bit for a lock of which a release is owed.
+/// The bit for a lock with an open release debt.
 pub const INDEBTED: u8 = 4;
 /// The bit for an identity that is distinctive without its process.
 pub const DISTINCTIVE: u8 = 8;
-/// The bit for a lease whose holder, or a client that may be it, wanted to be rid of it and was refused: it leaves no debt.
+/// The bit for a lease whose holder, or a client that may be the holder, tried to release it and was refused: it leaves
+/// no debt.
 pub const WANTED: u8 = 16;
-/// The bit for a lease that was named in a call that could not be judged, and that may have ended it.
+/// The bit for a lease that was named in a call which could not be judged, and which may have ended it.
 pub const UNWITNESSED: u8 = 32;
 
-/// The bit for a record to which a later version has added fields, which stand behind the owner token.
+/// The bit for a record to which a later version has added fields, which follow the owner token.
 pub const ADDED: u8 = 128;
-/// For how long at least, and at most, the doubtful releases of an identity are not believed after one too many, ms.
+/// How long at least, and at most, an identity's doubtful releases are not believed after one too many, ms.
 const MIN_DOUBT_MS: u64 = 10_000;
 const MAX_DOUBT_MS: u64 = 600_000;
 
-/// An owner token with more bytes is kept as its SHA-1.
+/// A longer owner token is stored as its SHA-1, bytes.
 pub const MAX_STORED_TOKEN: usize = 64;
-/// The longest TTL that is reckoned with: 158 years. A record has 13 digits for a time, and Redis does not read the numbers that
-/// Lua writes from 1e17 on. What an application asks of Redis itself may be longer.
+/// The longest TTL that is used in calculations: 158 years. A record has 13 digits for a time, and Redis does not read
+/// the numbers that Lua writes from 1e17 on. What an application requests from Redis itself may be longer.
 pub const MAX_TTL_MS: u64 = 5_000_000_000_000;
-/// The record beside a lease without TTL lives at least so long: a week.
+/// The shortest lifetime of the record of a lease without TTL: a week.
 pub const WITHOUT_TTL_MS: u64 = 604_800_000;
 
-/// The numbers that scripts name.
+/// The numbers that scripts use by name.
 pub const NUMBERS: [(&str, u64); 20] = [
     ("MS", MS as u64),
     ("DEBT_BYTES", DEBT_BYTES as u64),
@@ -127,7 +128,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/lock-record.md");
 
-    /// Where the fields of a part of the page begin, and their widths as it writes them.
+    /// The positions and widths of the fields in a part of the documentation page.
     fn told(heading: &str) -> Vec<(usize, &'static str)> {
         let (_, part) = PAGE.split_once(heading).expect("a part of the page");
         let rows = part.lines().take_while(|line| !line.starts_with("## "));

@@ -1,10 +1,10 @@
-//! Which records may be judged. A record begins with the oldest version of the layout whose readers may judge it, so that two versions
-//! of lockwarden in front of one Redis never take each other's records for something else: see `docs/lock-record.md`.
+//! Which records may be judged. A record begins with the oldest version of the layout whose readers may judge it, so
+//! that two versions of lockwarden before one Redis never misinterpret each other's records: see `docs/lock-record.md`.
 
 /// The version that is written, and the highest that is judged.
 pub const VERSION: u8 = b'1';
 
-/// The version that a record asks its readers for, where that is above ours: a digit, and behind it a state.
+/// The version that a record requires of its readers, if it is above ours: a digit, followed by a state.
 pub fn later_version(record: &[u8]) -> Option<u8> {
     match record {
         [version @ b'2'..=b'9', state, ..] if state.is_ascii_uppercase() => Some(*version),

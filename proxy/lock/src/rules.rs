@@ -1,5 +1,5 @@
-//! What an operator chose for a namespace. Here are only the choices; `settle` and `administration` say what
-//! follows from them.
+//! An operator's settings for a namespace. Only the settings are defined here; `settle` and `administration` define
+//! their effects.
 
 use sha1::{Digest, Sha1};
 
@@ -9,7 +9,7 @@ use crate::token::hex;
 /// Whether refusals are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Answers stay Redis's own; misuse is counted and recorded.
+    /// Replies stay Redis's own; misuse is counted and recorded.
     #[default]
     Monitor,
     /// Misuse is refused.
@@ -26,27 +26,27 @@ impl Mode {
     }
 }
 
-/// How a refused release or extension is answered.
+/// The reply to a refused release or extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnViolation {
-    /// As Redis answers when nothing happened.
+    /// As Redis replies when nothing happened.
     #[default]
     Native,
     /// With an error.
     Error,
 }
 
-/// What happens when a policy does not answer.
+/// What happens when a policy fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
     /// The operation is refused with `LOCKPOLICY`.
     #[default]
     Deny,
-    /// The policy is passed over.
+    /// The policy is skipped.
     Allow,
 }
 
-/// What happens to leases that came to be without the proxy.
+/// What happens to leases that were taken without the proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adopt {
     /// Never touched, only counted.
@@ -56,10 +56,10 @@ pub enum Adopt {
     Cap,
 }
 
-/// What happens to a script on lock keys whose meaning is not known.
+/// What happens to a script on lock keys with unknown effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpaqueScripts {
-    /// It runs, and what it did is judged in the same step.
+    /// It runs, and its effects are judged in the same step.
     #[default]
     Wrap,
     /// It is refused.
@@ -68,52 +68,52 @@ pub enum OpaqueScripts {
     Forward,
 }
 
-/// Whether a client that holds a lock gets it when it acquires it once more, with the same
-/// distinctive value. One that did not read that it holds it always does.
+/// Whether a client that holds a lock and acquires it again gets it, with the same distinctive value. If it never read
+/// the reply to its grant, it always does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRepeat {
-    /// No: it is held.
+    /// No: the lock is held.
     #[default]
     Refuse,
-    /// Yes, where its identity can be told from others'.
+    /// Yes, if its identity is distinctive.
     Grant,
 }
 
-/// Whether a client's bare address tells it from others. A name, an ACL user of its own or a known
-/// process do so in any case.
+/// Whether a client's address alone distinguishes it from others. A name, its own ACL user or a known process do so in
+/// any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustAddress {
-    /// Unless it is a loopback address, which all clients of a machine share.
+    /// Unless it is a loopback address, which all clients on a machine share.
     #[default]
     Auto,
-    /// Yes, and all its connections belong to one process, which lives while one of them does.
+    /// Yes, and all connections from it belong to one process, which lives as long as one of them does.
     Process,
-    /// Never: many applications come from one address.
+    /// Never: many applications use one address.
     No,
 }
 
-/// What becomes of a release or extension that is not proven, and not proven wrong either.
+/// What happens to a release or extension that is neither proven nor disproven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doubt {
-    /// It counts, unless its identity has given back more than it was granted.
+    /// It counts, unless its identity has released more than it was granted.
     #[default]
     Believe,
     /// It is refused.
     Refuse,
 }
 
-/// What tells the rules of a namespace about ownership from those of another, and from those of before a reload. What was
-/// held against a client under other rules does not count any more.
+/// Distinguishes a namespace's rules about ownership from those of another one, and from those before a reload. What
+/// was held against a client under other rules no longer counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulesTag(pub [u8; RULES]);
 
 impl RulesTag {
-    /// Of a namespace with these settings of the policy about ownership, in whatever order.
+    /// For a namespace with these settings of the policy about ownership, in any order.
     pub fn of<'a>(namespace: &str, settings: impl Iterator<Item = (&'a str, &'a str)>) -> RulesTag {
         let mut settings: Vec<_> = settings.collect();
         settings.sort_unstable();
         let mut digest = Sha1::new();
-        // Each with its length in front, so that no two lists read the same.
+        // Each with its length before it, so that no two lists look the same.
         let pairs = settings.iter().flat_map(|(key, value)| [*key, *value]);
         for word in std::iter::once(namespace).chain(pairs) {
             digest.update((word.len() as u64).to_le_bytes());
@@ -126,28 +126,28 @@ impl RulesTag {
     }
 }
 
-/// For whom a lease whose TTL the proxy chose is renewed.
+/// For which connection a lease is renewed whose TTL the proxy chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAliveBy {
-    /// The client that was granted it, over whichever connection.
+    /// For the client to which it was granted, over any connection.
     Identity,
-    /// The connection that was granted it, or its one process where that is known.
+    /// For the connection to which it was granted, or its process where that is known.
     Connection,
 }
 
-/// How many replicas must confirm a grant or an extension before its client hears of it.
+/// How many replicas must confirm a grant or an extension before its client gets the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durability {
     /// At least 1.
     pub replicas: u16,
     /// How long they have for that, ms.
     pub within_ms: u16,
-    /// No free lock is granted where a failover could give it a second holder. Such a namespace always has a quarantine.
+    /// No free lock is granted if a failover could give it a second holder. Such a namespace always has a quarantine.
     pub is_strict: bool,
 }
 
 impl Durability {
-    /// What satisfies both.
+    /// The value that satisfies both.
     #[must_use]
     pub fn and(self, other: Durability) -> Durability {
         Durability {
@@ -158,20 +158,20 @@ impl Durability {
     }
 }
 
-/// Which TTLs are kept alive.
+/// Which TTLs have keep-alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepAliveTtl {
-    /// Those that the proxy chose: invented or cut.
+    /// Those that the proxy chose: default or shortened TTLs.
     #[default]
     Proxy,
-    /// Those that the application chose, too.
+    /// Also those that the application chose.
     All,
 }
 
-/// What becomes of a lease whose holder is known to be gone.
+/// What happens to a lease whose holder is known to be gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HolderLost {
-    /// It goes by its TTL.
+    /// It ends by its TTL.
     #[default]
     Keep,
     /// It has at most this TTL from then on.
@@ -182,56 +182,57 @@ pub enum HolderLost {
 }
 
 impl Rules {
-    /// Whether a lease of so many ms, without its grace, may be promised now.
+    /// Whether a lease of this many ms, without its grace, may be promised now.
     pub fn may_promise(&self, ttl_ms: u64) -> bool {
         let longest = self.longest_ms.filter(|_| self.mode == Mode::Enforce);
         longest.is_none_or(|longest| ttl_ms.saturating_add(self.grace_ms) <= longest)
     }
 }
 
-/// What an operator chose for a namespace.
+/// An operator's settings for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether refusals are carried out.
     pub mode: Mode,
-    /// How a refused release or extension is answered.
+    /// The reply to a refused release or extension.
     pub on_violation: OnViolation,
-    /// What happens when a policy does not answer.
+    /// What happens when a policy fails.
     pub on_fault: OnFault,
-    /// What happens to leases that came to be without the proxy.
+    /// What happens to leases that were taken without the proxy.
     pub adopt: Adopt,
-    /// What happens to scripts whose meaning is not known.
+    /// What happens to scripts with unknown effect.
     pub scripts: OpaqueScripts,
     /// Whether `INCR` takes a lock.
     pub counter_locks: bool,
-    /// Whether a holder that acquires once more gets its lock.
+    /// Whether a holder that acquires its lock again gets it.
     pub on_repeat: OnRepeat,
-    /// Whether a bare address tells a client from others.
+    /// Whether an address alone distinguishes a client from others.
     pub trust_address: TrustAddress,
-    /// What becomes of doubtful releases and extensions.
+    /// What happens to doubtful releases and extensions.
     pub doubt: Doubt,
-    /// What tells these rules about ownership from others.
+    /// Distinguishes these rules about ownership from others.
     pub tag: RulesTag,
-    /// For whom leases are kept alive.
+    /// For which connection leases are kept alive.
     pub keep_alive_by: KeepAliveBy,
-    /// What becomes of a lease whose holder is known to be gone.
+    /// What happens to a lease whose holder is known to be gone.
     pub holder_lost: HolderLost,
-    /// Which TTLs are kept alive.
+    /// Which TTLs have keep-alive.
     pub keep_alive_ttl: KeepAliveTtl,
-    /// How much longer than the TTL that was asked for a lock lives, ms: its key goes so much later, unless it is given back.
+    /// How much longer than the requested TTL a lock lives, ms: its key is deleted this much later, unless it is
+    /// released.
     pub grace_ms: u64,
-    /// Whether locks are taken by one process of an application and given back by another: then the
-    /// ACL user, or the client's name, is the whole identity of a client that has one.
+    /// Whether locks are taken by one process of an application and released by another: then the ACL user, or the
+    /// client's name, is the whole identity of a client that has one.
     pub hand_over: bool,
-    /// No free lock is granted now: whether it is free, only the server before this one could say.
+    /// No free lock is granted now: only the former primary could tell whether it is really free.
     pub quarantined: bool,
-    /// No lease may be longer from now on, its grace included, ms: a longer one could outlast what this proxy hears of another
-    /// primary. `None` where nothing bounds it.
+    /// The longest lease from now on, including its grace, ms: a longer one could outlast the time until this proxy
+    /// learns of another primary. `None` if it is not limited.
     pub longest_ms: Option<u64>,
-    /// By how much fencing tokens run ahead of the server's clock, ms.
+    /// How far fencing tokens run ahead of the server's clock, ms.
     pub tokens_ahead_ms: u64,
     /// How long an identity owes a release, ms; `None` for ten ceilings.
     pub debt_max_age_ms: Option<u64>,
-    /// What replicas must have confirmed before a client hears that it holds a lock.
+    /// What replicas must have confirmed before a client gets the reply that it holds a lock.
     pub durability: Option<Durability>,
 }

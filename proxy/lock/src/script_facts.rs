@@ -1,6 +1,6 @@
-//! What the proxy remembers about a script text that it has seen, so that a later EVALSHA means as much as the
-//! text did: what `lockwarden-lua` found in the text, the name of the text, and what a server was seen to make of it. Where
-//! the facts are kept, and how many, is the business of the server.
+//! What the proxy remembers about a script text that it has seen, so that a later EVALSHA means as much as the text:
+//! the results of `lockwarden-lua`, the text's digest, and how a server was seen to handle it. The server crate stores
+//! the facts and limits their number.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,21 +17,21 @@ use crate::scripts::guard::{self, Guard};
 use crate::table::{Lookup, in_script, lookup};
 use crate::token::hex;
 
-/// Envelopes of one text whose names are remembered: clients may see the configuration differently.
+/// The most envelopes of one text whose digests are remembered: clients may see the configuration differently.
 const MAX_ENVELOPES: usize = 8;
 
-/// The name Redis gives to a script: the SHA-1 of its text, byte for byte.
+/// Redis's name for a script: the SHA-1 of its text, byte for byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScriptSha([u8; 20]);
 
 impl ScriptSha {
-    /// The name of a text.
+    /// The digest of a text.
     pub fn of(text: &[u8]) -> ScriptSha {
         ScriptSha(Sha1::digest(text).into())
     }
 
-    /// The name as EVALSHA takes it: 40 hexadecimal digits, of any case. Anything else names no
-    /// script; Redis answers it with NOSCRIPT.
+    /// The digest as EVALSHA takes it: 40 hexadecimal digits, in upper or lower case. Anything else is no script's
+    /// digest; Redis replies NOSCRIPT.
     pub fn from_hex(hex: &[u8]) -> Option<ScriptSha> {
         if hex.len() != 40 {
             return None;
@@ -56,30 +56,30 @@ impl fmt::Debug for ScriptSha {
     }
 }
 
-/// What follows from a script's text, and what a server was seen to make of it.
+/// What follows from a script's text, and how a server was seen to handle it.
 #[derive(Debug)]
 pub struct ScriptFacts {
-    /// The name by which EVALSHA calls it.
+    /// The digest by which EVALSHA calls it.
     pub sha: ScriptSha,
-    /// What its text says.
+    /// The analysis of its text.
     pub analysis: Analysis,
     /// Whether it may call another script, around a guard.
     pub calls_others: bool,
-    /// Whether it may notice the guard around it by other means than a refusal.
+    /// Whether it may notice the guard around it other than by a refusal.
     pub minds_guard: bool,
-    /// Whether a server surely compiles it with a guard around it, if it does without.
+    /// Whether a server certainly compiles it with a guard around it, if it compiles it without one.
     pub has_room: bool,
     /// The text.
     pub text: Bytes,
-    /// Whether the text is another that does the same, because the script's own was never seen.
+    /// Whether the text is another one with the same effect, because the script's own was never seen.
     pub stands_in: bool,
-    /// The names of the texts that it was put into lately.
+    /// The digests of the envelopes in which it was recently put.
     enveloped: Mutex<Vec<(Envelope, Arc<str>)>>,
     compiles: AtomicBool,
     takes: AtomicBool,
 }
 
-/// Two texts are one where Redis has one name for both.
+/// Two texts are equal if Redis has the same digest for both.
 impl PartialEq for ScriptFacts {
     fn eq(&self, other: &ScriptFacts) -> bool {
         self.sha == other.sha
@@ -105,12 +105,12 @@ impl ScriptFacts {
         }
     }
 
-    /// The facts of a script whose text was not seen, from one that does the same.
+    /// The facts of a script with an unknown text, from a text with the same effect.
     pub fn standing_in(sha: ScriptSha, text: &[u8]) -> ScriptFacts {
         ScriptFacts { sha, stands_in: true, ..ScriptFacts::of(text) }
     }
 
-    /// Whether its text has a word by which keys or members are removed.
+    /// Whether its text contains a word by which keys or members are removed.
     pub fn may_release(&self) -> bool {
         let text = self.text.to_ascii_lowercase();
         let removes: [&[u8]; 3] = [b"del", b"unlink", b"rem"];
@@ -122,8 +122,7 @@ impl ScriptFacts {
         self.analysis.weight() + self.text.len() + size_of::<ScriptFacts>()
     }
 
-    /// The name by which EVALSHA calls its text in this envelope. Not to be run before
-    /// [`ScriptFacts::compiles`].
+    /// The digest by which EVALSHA calls its text in this envelope. Must not be run before [`ScriptFacts::compiles`].
     pub fn sha_in(&self, envelope: &Envelope) -> Arc<str> {
         let mut known = self.enveloped.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, sha)) = known.iter().find(|(one, _)| one == envelope) {
@@ -137,30 +136,30 @@ impl ScriptFacts {
         sha
     }
 
-    /// The text from its second line on where the first is a shebang, with that line's end: what
-    /// Lua itself gets to see.
+    /// The text from its second line on if the first is a shebang, including that line's end: the part that Lua itself
+    /// sees.
     pub fn chunk(&self) -> &[u8] {
         let (_, chunk) = shebang_and_chunk(&self.text);
         chunk
     }
 
-    /// Whether a server has compiled the text as a chunk of its own, so that it cannot end the
-    /// function that it is wrapped into.
+    /// Whether a server has compiled the text as a chunk of its own, so that it cannot end the function into which it
+    /// is wrapped.
     pub fn compiles(&self) -> bool {
         self.compiles.load(Ordering::Relaxed)
     }
 
-    /// A server has.
+    /// Records that a server has compiled it.
     pub fn found_to_compile(&self) {
         self.compiles.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was seen to take a lock; then a run that changes nothing met a held one.
+    /// Whether it was seen to take a lock; then a run that changes nothing found the lock held.
     pub fn takes_locks(&self) -> bool {
         self.takes.load(Ordering::Relaxed)
     }
 
-    /// It took a lock.
+    /// Records that it took a lock.
     pub fn took_a_lock(&self) {
         self.takes.store(true, Ordering::Relaxed);
     }
@@ -171,7 +170,6 @@ pub fn names_of_library(text: &[u8]) -> Names {
     Names::of_library(text, &command)
 }
 
-/// A command as the table of commands knows it, for one that a script calls.
 /// Whether a command may write, by its name.
 pub fn may_write(name: &[u8]) -> bool {
     match command(name) {
@@ -180,6 +178,7 @@ pub fn may_write(name: &[u8]) -> bool {
     }
 }
 
+/// A command that a script calls, as the table of commands knows it.
 pub(crate) fn command(name: &[u8]) -> Option<InScript> {
     match lookup(&[name][..]) {
         Lookup::Known(spec) => Some(in_script(spec)),
@@ -187,19 +186,19 @@ pub(crate) fn command(name: &[u8]) -> Option<InScript> {
     }
 }
 
-/// A script of the application as the body of a step of ours: what is put around its text.
+/// What is put around an application's script to make it the body of one of our steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// It declares locks: what it did to them is judged behind it.
+    /// It declares locks: its effects on them are judged afterwards.
     pub judged: bool,
-    /// It computes names of keys: what it calls is looked at before it happens.
+    /// It computes key names: its commands are checked before they run.
     pub guard: Option<Arc<Guard>>,
     /// It may touch locks that it does not declare.
     pub adopts: bool,
 }
 
 impl Envelope {
-    /// Of a script that declares locks and may write so much beside.
+    /// For a script that declares locks and may also write these other keys.
     pub fn judged(reach: &Reach) -> Envelope {
         Envelope {
             judged: true,
@@ -211,7 +210,7 @@ impl Envelope {
         }
     }
 
-    /// The whole text. It is made anew each time: a server wants it once.
+    /// The whole text. It is built each time: a server needs it once.
     pub fn around(&self, application: &[u8]) -> Vec<u8> {
         let (shebang, chunk) = shebang_and_chunk(application);
         let (head, guard) = match &self.guard {
@@ -235,21 +234,21 @@ impl Envelope {
             (true, false) => "...) ",
             (true, true) => ",...) ",
         };
-        // The application's first line stays the first line, and a comment on its last one ends.
+        // The application's first line stays the first line, and a comment on its last line ends.
         let parts: [&[u8]; 7] =
             [shebang, head.as_bytes(), more.as_bytes(), chunk, b"\nend\n", guard.as_bytes(), tail.as_bytes()];
         parts.concat()
     }
 }
 
-/// The number of the line of a text that has but one.
+/// The line number of a text with a single line.
 fn only_line(shebang: &[u8], chunk: &[u8]) -> Option<usize> {
     let lines = chunk.trim_ascii_end().split(|byte| *byte == b'\n').count();
     let first = if shebang.is_empty() { 1 } else { 2 };
     (lines == 1).then_some(first)
 }
 
-/// What wrap.lua finds of a guard where there is none.
+/// The guard's variables that wrap.lua uses, for a script without a guard.
 const NO_GUARD: &str = "local TAGS,ENFORCES,declared,home,refused,noted,adopt,before,placed=nil,2,{}\n";
 
 fn nibble(digit: u8) -> Option<u8> {

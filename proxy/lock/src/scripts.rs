@@ -1,10 +1,10 @@
-//! The atomic steps, as text for Redis. Each `.lua` file has its contract on top; the build puts the shared
-//! functions that it uses in front of it and packs it (`build/assemble.rs`), and this module knows its SHA-1. Which rights they need is told
-//! in `rights`. Nothing else in the product writes Lua.
+//! The atomic steps, as text for Redis. Each `.lua` file has its contract at the top; the build puts the shared
+//! functions that it uses before it and packs it (`build/assemble.rs`), and this module knows its SHA-1. The rights
+//! that they need are in `rights`. Nothing else in the product writes Lua.
 
 mod rights;
 
-// Only its tests: it does its work while this crate is built.
+// Only its tests: it runs while this crate is built.
 #[cfg(test)]
 #[path = "../build/assemble.rs"]
 mod assemble;
@@ -28,7 +28,7 @@ pub struct Script {
     purpose: Purpose,
 }
 
-/// A text as `EVAL` takes it, and its name, as `EVALSHA` takes it: 40 lower-case hex digits.
+/// A text as `EVAL` takes it, and its digest as `EVALSHA` takes it: 40 lower-case hex digits.
 #[derive(Debug)]
 pub struct Text {
     text: String,
@@ -46,7 +46,7 @@ impl Text {
         &self.text
     }
 
-    /// Its name.
+    /// Its digest.
     pub fn sha(&self) -> &str {
         &self.sha
     }
@@ -58,7 +58,7 @@ impl Script {
         self.name
     }
 
-    /// Whom it serves.
+    /// Its purpose.
     pub fn purpose(&self) -> Purpose {
         self.purpose
     }
@@ -68,18 +68,18 @@ impl Script {
         self.plain.text()
     }
 
-    /// The name that `EVALSHA` takes: 40 lower-case hex digits.
+    /// The digest that `EVALSHA` takes: 40 lower-case hex digits.
     pub fn sha(&self) -> &str {
         self.plain.sha()
     }
 
-    /// The text as it is.
+    /// The text without a check.
     pub fn plain(&self) -> &Text {
         &self.plain
     }
 
-    /// The same behind a check of the rights that it takes. One more argument, the last, names the
-    /// application's own command.
+    /// The same after a check of the rights that it needs. One more argument, the last, is the application's own
+    /// command.
     pub fn checked(&self) -> &Text {
         &self.checked
     }
@@ -89,7 +89,7 @@ impl Script {
         &self.question
     }
 
-    /// Whether it carries out commands of clients, on their connections.
+    /// Whether it executes commands of clients, on their connections.
     pub fn is_for_clients(&self) -> bool {
         matches!(self.purpose, Purpose::Locks | Purpose::Scripts)
     }
@@ -99,13 +99,13 @@ impl Script {
         &self.commands
     }
 
-    /// Those of them that it cannot do without.
+    /// The commands that it requires.
     pub fn needs(&self) -> impl Iterator<Item = &'static str> {
         self.commands.iter().copied().filter(|command| rights::is_needed(command))
     }
 }
 
-/// The text of a Lua file as the build has packed it.
+/// The text of a Lua file as packed by the build.
 macro_rules! packed {
     ($name:literal) => {
         include_str!(concat!(env!("OUT_DIR"), "/", $name, ".lua"))
@@ -182,25 +182,25 @@ scripts! {
     MARK = "mark" for Own;
 }
 
-/// The check of every right that a step of a client may take.
+/// The check of every right that a client's steps may need.
 pub static ALL_RIGHTS: LazyLock<Text> =
     LazyLock::new(|| Text::new(question(&[Purpose::Locks, Purpose::Scripts].map(Purpose::commands).concat())));
 
-/// The check of every right that the proxy's own connection takes.
+/// The check of every right that the proxy's own connection needs.
 pub static OWN_RIGHTS: LazyLock<Text> = LazyLock::new(|| Text::new(question(&Purpose::Own.commands())));
 
-/// The words by which a command that ACLs name so can be tried on a key so that nothing is changed; `None` for `EVAL`
-/// and `EVALSHA`.
+/// The arguments by which a command, named as in ACLs, can be tested on a key without changing anything; `None` for
+/// `EVAL` and `EVALSHA`.
 pub fn trial<'a>(command: &str, key: &'a [u8]) -> Option<Vec<&'a [u8]>> {
     rights::words(command, key)
 }
 
-/// What commands are for that a user needs beside its own.
+/// The purposes for which a user needs further commands besides its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Lock commands of a client, and scripts whose meaning is known.
+    /// A client's lock commands, and its scripts with known effect.
     Locks,
-    /// Other scripts of a client that name a lock: what they need beside [`Purpose::Locks`].
+    /// A client's other scripts that name a lock: commands needed in addition to [`Purpose::Locks`].
     Scripts,
     /// FLUSHALL and FLUSHDB of a client.
     Flush,
@@ -229,11 +229,11 @@ impl Purpose {
     }
 }
 
-/// In front of a text it says that the script only reads, where the server reads flags of scripts (from 7.0 on): so it is
-/// not kept waiting while writes are paused.
+/// Before a text, this says that the script only reads, for servers that support script flags (from 7.0 on): so it is
+/// not blocked while writes are paused.
 pub const ONLY_READS: &str = "#!lua flags=no-writes\n";
 
-/// A check and nothing behind it.
+/// A check with no step after it.
 fn question(needed: &[&'static str]) -> String {
     rights::check(&rights::Check { commands: needed, lock: "KEYS[1]", companion: "KEYS[2]", takes_own: true })
         + "return{'Q',''}"
@@ -250,7 +250,7 @@ fn script(name: &'static str, body: &str, purpose: Purpose) -> Script {
         companion: if is_wrap { "KEYS[#KEYS]" } else { "KEYS[2]" },
         takes_own: !is_wrap,
     });
-    // What an application's script does cannot be taken back for want of a right, so it is always looked for.
+    // The effects of an application's script cannot be undone for a missing right, so the rights are always checked.
     let plain = if is_wrap { check.clone() + body } else { body.to_owned() };
     Script {
         name,

@@ -1,6 +1,6 @@
-//! From what the policies say to what may be done: here the mode, `on_fault` and `on_violation` of
-//! a namespace are applied. A [`Permitted`] is made nowhere else, and a plan only from one, so the
-//! backend never gets an operation that was not judged.
+//! From the policies' answers to what may be done: here the mode, `on_fault` and `on_violation` of a namespace are
+//! applied. Only this module makes a [`Permitted`], and a plan is made only from one, so the backend never gets an
+//! operation that was not judged.
 
 mod judge;
 
@@ -32,18 +32,18 @@ pub struct Circumstances {
     pub client: u64,
     /// The moment on the proxy's clock.
     pub time: ProxyTime,
-    /// The same moment for spans.
+    /// The same moment, for durations.
     pub now: Instant,
     /// Queued in a MULTI block.
     pub transactional: bool,
 }
 
-/// One lock of a command, on the whole way of that: what is known of it goes along.
+/// One lock of a command, with what is known of it, from judging to the reply.
 #[derive(Clone, Debug)]
 pub struct Lock {
     /// The lock.
     pub target: Target,
-    /// The same with its database.
+    /// Its key with its database.
     pub key: DbKey,
     /// What its client knows of it.
     pub facts: Facts,
@@ -52,27 +52,28 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// A lock whose command was not judged yet.
+    /// A lock whose command was not yet judged.
     pub fn new(target: Target, key: DbKey, facts: Facts) -> Lock {
         Lock { target, key, facts, grant: None }
     }
 
-    /// The name drawn for the lease that the step may grant, where it may grant one.
+    /// The name drawn for the lease that the step may grant, if it may grant one.
     pub fn grant(&self) -> Option<Grant> {
         self.grant
     }
 }
 
-/// A lock, and what the policies say.
+/// A lock, and the policies' answers.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The lock.
     pub lock: Lock,
-    /// What the policies say.
+    /// The policies' answers.
     pub said: Said,
 }
 
-/// What the policies say of one lock. None of it can be missing, so that nothing is permitted because no policy was asked:
+/// The policies' answers about one lock. None of them can be missing, so nothing is permitted because no policy was
+/// asked:
 ///
 /// ```compile_fail,E0599
 /// use lockwarden_lock::decision::Decision;
@@ -81,14 +82,14 @@ pub struct Judged {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Said {
-    /// To what the command means.
+    /// The answer about the command's operation.
     Command(Decision),
-    /// To a script whose meaning is not known: one for each thing that it may do, in the order of `DEEDS`.
+    /// The answers about a script with unknown effect: one for each thing that it may do, in the order of `DEEDS`.
     Script(Box<[Decision; 3]>),
 }
 
 impl Said {
-    /// What is said to the command as a whole: where it may do several things, what is said to all of them.
+    /// The answer about the command as a whole: if it may do several things, the combination of all answers.
     pub fn whole(self) -> Decision {
         match self {
             Said::Command(decision) => decision,
@@ -99,7 +100,7 @@ impl Said {
         }
     }
 
-    /// What is said first: of what a script may do, an acquire comes first.
+    /// The first answer: for a script, that about an acquire.
     pub fn first(&self) -> &Decision {
         match self {
             Said::Command(decision) => decision,
@@ -115,34 +116,34 @@ impl Said {
     }
 }
 
-/// One lock of a command that may go on.
+/// One lock of a permitted command.
 #[derive(Clone, Debug)]
 pub struct Allowed {
     /// The lock.
     pub lock: Lock,
-    /// What must be done with it.
+    /// The obligations for it.
     pub obligations: Obligations,
     /// The rules of its namespace.
     pub rules: Rules,
-    /// What a policy would have refused, in monitor mode; in enforce mode a rule that only reports.
+    /// What a policy would have refused, in monitor mode; in enforce mode, what a reporting rule would have refused.
     pub would: Option<Denial>,
-    /// Of a script whose meaning is not known: what holds for each thing that it may do. Then
-    /// `obligations` are those of an acquire and an extension.
+    /// For a script with unknown effect: what applies to each thing that it may do. Then `obligations` are those of an
+    /// acquire and an extension.
     pub terms: Option<Box<Terms>>,
 }
 
-/// What the policies say to each thing that a script may do to a lock.
+/// The policies' answers about each thing that a script may do to a lock.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Where it takes the lock: who refuses that.
+    /// If it takes the lock: the denial, if any.
     pub acquire: Option<Denial>,
-    /// Where it extends or changes the lease: the proofs that count, and who refuses that.
+    /// If it extends or changes the lease: the proofs that count, and the denial, if any.
     pub extend: (Obligations, Option<Denial>),
-    /// Where it gives the lock back: the same.
+    /// If it releases the lock: the same.
     pub release: (Obligations, Option<Denial>),
 }
 
-/// A command that may go on, with what must be done for each of its locks. Only [`settle`] makes one:
+/// A permitted command, with the obligations for each of its locks. Only [`settle`] makes one:
 ///
 /// ```compile_fail,E0451
 /// use lockwarden_lock::op::LockCommand;
@@ -158,7 +159,8 @@ pub struct Permitted {
 }
 
 impl Allowed {
-    /// Which policy a refusal for this reason comes from, where the policies were asked about each thing that a script may do.
+    /// The policy's denial that a refusal for this reason comes from, if the policies were asked about each thing that
+    /// a script may do.
     pub fn refused_by(&self, reason: Reason) -> Option<&Denial> {
         let terms = self.terms.as_ref()?;
         let denials = [&terms.acquire, &terms.extend.1, &terms.release.1];
@@ -167,7 +169,7 @@ impl Allowed {
 }
 
 impl Terms {
-    /// Where no policy was asked: it may do nothing.
+    /// If no policy was asked: the script may do nothing.
     pub(crate) fn nothing() -> Terms {
         let no = Some(unsafe_script());
         Terms {
@@ -189,8 +191,9 @@ impl Permitted {
         &self.locks
     }
 
-    /// What replicas must confirm before its client hears of a success; `None` where nothing is enforced, and for what only
-    /// gives locks back: a release that is lost keeps a lock closed for a TTL, and gives it to no other client.
+    /// What replicas must confirm before its client gets the reply of a success. `None` if nothing is enforced, and for
+    /// a command that only releases locks: a lost release keeps a lock held for one TTL, but gives it to no other
+    /// client.
     pub fn durability(&self) -> Option<Durability> {
         match &self.command.op {
             LockOp::Release { .. } | LockOp::ReleaseMany { .. } => return None,
@@ -207,8 +210,8 @@ impl Permitted {
         wanted.reduce(Durability::and)
     }
 
-    /// The lock that this must not be done to any more: by the rules of now less may be promised than when it was settled, and so
-    /// much less that it does not fit. `None` where it may go on.
+    /// The lock on which the command must not be executed any more: under the present rules less may be promised than
+    /// when it was settled, and the command exceeds that. `None` if it may continue.
     pub fn promised_no_more(&self, rules: &dyn Fn(NamespaceId) -> Rules) -> Option<&Target> {
         let op = &self.command.op;
         let has_become_so = |allowed: &&Allowed| {
@@ -232,7 +235,7 @@ impl Permitted {
         }
     }
 
-    /// The command, and its locks to draw names for.
+    /// The command, and its locks, for which names are drawn.
     pub(crate) fn parts(&mut self) -> (&LockCommand, &mut [Allowed]) {
         (&self.command, &mut self.locks)
     }
@@ -242,13 +245,13 @@ impl Permitted {
         self.command
     }
 
-    /// Whether refusals are carried out: where any of the locks enforces, for all.
+    /// Whether refusals are carried out: if any of the locks enforces, for all.
     pub fn enforces(&self) -> bool {
         self.locks.iter().any(|allowed| allowed.rules.mode == Mode::Enforce)
     }
 }
 
-/// The word that an error reply begins with.
+/// The first word of an error reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// A policy refused.
@@ -259,29 +262,29 @@ pub enum Code {
     Limit,
 }
 
-/// A no that needs nothing from Redis.
+/// A refusal for which Redis is not needed.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// The command.
     pub command: Command,
-    /// The lock that it was about.
+    /// The lock that caused it.
     pub target: Target,
     /// The error's first word.
     pub code: Code,
-    /// Why, by whom, with which words.
+    /// The reason, the policy and its words.
     pub denial: Denial,
-    /// Whether it is answered as Redis answers when nothing happened.
+    /// Whether the reply is Redis's own for "nothing happened".
     pub native: bool,
 }
 
 impl Refused {
-    /// The refusal of a script or function that computes names of keys, with a word on what it did or may do.
+    /// The refusal of a script or function that computes key names; `detail` says what it did or may do.
     pub fn computes_names(command: Command, target: Target, detail: String) -> Refused {
         Refused { command, target, code: Code::Denied, denial: computes_names(detail), native: false }
     }
 
-    /// The refusal of a command that would write a key of the proxy's own which is about no lock: it is no data of any
-    /// application, so this does not depend on a mode.
+    /// The refusal of a command that would write one of the proxy's own keys that is about no lock: that key is no
+    /// application's data, so this does not depend on a mode.
     pub fn of_own_key(command: &Command) -> Option<Refused> {
         let Command::Opaque(opaque) = command else {
             return None;
@@ -301,12 +304,12 @@ impl Refused {
     }
 }
 
-/// Why a script or function that computes names of keys is refused, with a word on what it did or may do.
+/// Why a script or function that computes key names is refused; `detail` says what it did or may do.
 pub fn computes_names(detail: String) -> Denial {
     Denial { detail: Some(detail), ..unsafe_script() }
 }
 
-/// What is to be done with a command.
+/// What to do with a command.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly every command is permitted, and a box would be an allocation for each"
@@ -315,15 +318,15 @@ pub fn computes_names(detail: String) -> Denial {
 pub enum Settled {
     /// One atomic step.
     Permitted(Permitted),
-    /// A no.
+    /// A refusal.
     Refused(Refused),
-    /// Monitor mode: the client's own command, and what enforce would have said.
+    /// Monitor mode: forward the client's own command; enforce mode would have given this denial.
     Forward(Forwarded, Denial),
-    /// A script that its operator lets run unjudged.
+    /// A script that its operator allows to run unjudged.
     Unjudged(Forwarded),
 }
 
-/// A command that goes to Redis as it came. Only [`settle`] makes one:
+/// A command that goes to Redis unchanged. Only [`settle`] makes one:
 ///
 /// ```compile_fail,E0423
 /// use lockwarden_lock::op::Command;
@@ -341,18 +344,18 @@ impl Forwarded {
         &self.0
     }
 
-    /// Leave to forward it.
+    /// Permission to forward it.
     pub fn pass(&self) -> PassThrough<'_> {
         PassThrough::of(self.0.frame(), false)
     }
 }
 
-/// The policy that is named where the proxy itself says no.
+/// The policy that is named if the proxy itself refuses.
 pub fn built_in() -> Arc<str> {
     Arc::from("lockwarden")
 }
 
-/// Applies the rules of the namespaces to what their chains said.
+/// Applies the rules of the namespaces to their chains' answers.
 pub fn settle(command: Command, locks: SmallVec<[Judged; 1]>, rules: &dyn Fn(NamespaceId) -> Rules) -> Settled {
     let command = match command {
         Command::Lock(command) => command,
@@ -362,7 +365,7 @@ pub fn settle(command: Command, locks: SmallVec<[Judged; 1]>, rules: &dyn Fn(Nam
             return settle_opaque(command, said, rules);
         }
     };
-    // A refusal is of the whole command, so one lock that is enforced decides for all.
+    // A refusal affects the whole command, so one enforced lock decides for all.
     let enforces = locks.iter().any(|judged| rules(judged.lock.target.namespace).mode == Mode::Enforce);
     if let LockOp::Wrapped { .. } = command.op {
         return settle_script(command, locks, rules, enforces);
@@ -378,14 +381,14 @@ pub fn settle(command: Command, locks: SmallVec<[Judged; 1]>, rules: &dyn Fn(Nam
         };
         let no = no.or_else(|| Some((Code::Denied, unpromised(&command.op, &obligations, &rules)?)));
         if let Some((code, denial)) = no {
-            // Who releases must know where it could not even be judged.
+            // A client that releases must know if its release could not even be judged.
             let native = code == Code::Denied
                 && rules.on_violation == OnViolation::Native
                 && answers_natively(&command.op, &denial);
             if !enforces {
                 would = Some(denial);
             } else if native && matches!(command.op, LockOp::ReleaseMany { .. }) {
-                // The other keys of the command are none of this policy's business.
+                // The other keys of the command do not concern this policy.
                 obligations.require = Some(Proofs::NONE);
             } else {
                 let target = lock.target;
@@ -398,7 +401,7 @@ pub fn settle(command: Command, locks: SmallVec<[Judged; 1]>, rules: &dyn Fn(Nam
     Settled::Permitted(Permitted { command, locks })
 }
 
-/// What has no lock meaning cannot be done to a lock, even where no policy objects.
+/// A command without a lock meaning cannot be executed on a lock, even if no policy objects.
 fn settle_opaque(command: Box<OpaqueCommand>, said: Option<Decision>, rules: Rules) -> Settled {
     let denial = match (command.kind, said.map(|decision| decision.verdict)) {
         (OpaqueKind::Script, _) => unsafe_script(),
@@ -419,8 +422,8 @@ fn settle_opaque(command: Box<OpaqueCommand>, said: Option<Decision>, rules: Rul
     }
 }
 
-/// A script whose meaning is not known: what the chains say to each thing that it may do goes along,
-/// because only its run tells which it does.
+/// A script with unknown effect: the chains' answers about each thing that it may do are kept, because only its run
+/// shows which it does.
 fn settle_script(
     command: Box<LockCommand>,
     locks: SmallVec<[Judged; 1]>,
@@ -428,7 +431,7 @@ fn settle_script(
     enforces: bool,
 ) -> Settled {
     let has = |judged: &Judged, wanted| rules(judged.lock.target.namespace).scripts == wanted;
-    // The strictest choice among the locks counts, because the script runs once for all of them.
+    // The strictest setting among the locks counts, because the script runs once for all of them.
     let denies = |judged: &&Judged| has(judged, OpaqueScripts::Deny);
     if let Some(judged) = locks.iter().find(denies) {
         let (target, denial) = (judged.lock.target.clone(), unsafe_script());
@@ -473,24 +476,24 @@ fn settle_script(
     Settled::Permitted(Permitted { command, locks })
 }
 
-/// The refusal of what would make a lease longer than may be promised now.
+/// The refusal of a command that would make a lease longer than may be promised now.
 fn unpromised(op: &LockOp, obligations: &Obligations, rules: &Rules) -> Option<Denial> {
     rules.longest_ms?;
     let ttl_ms = lengthened_to(op, obligations)?;
     (!rules.may_promise(ttl_ms)).then(quarantine)
 }
 
-/// The refusal where less may be promised than was asked for.
+/// The refusal if less may be promised than was requested.
 pub fn quarantine() -> Denial {
     Denial { reason: Reason::Quarantine, detail: None, policy: built_in(), rule: None }
 }
 
-/// To a policy a script is a write like any other; people are told which.
+/// For a policy a script is an ordinary write; people get this more exact reason.
 fn unsafe_script() -> Denial {
     Denial { reason: Reason::UnsafeScript, detail: None, policy: Arc::from("scripts"), rule: None }
 }
 
-/// What a policy that did not answer means.
+/// The consequence of a policy's failure.
 fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code, Denial)> {
     match (fault, rules.on_fault, rules.mode) {
         (Some(fault), OnFault::Deny, Mode::Enforce) => {
@@ -502,8 +505,8 @@ fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code
     }
 }
 
-/// Whether a refusal of this may look like Redis's own "nothing happened": a release or extension
-/// that proves nothing may, whatever would be read as a success may not.
+/// Whether a refusal of this operation may look like Redis's own "nothing happened": a release or extension without
+/// proof may, but nothing that would be read as a success.
 pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
     match op {
         LockOp::ReleaseMany { .. } => true,
@@ -518,8 +521,8 @@ pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
     }
 }
 
-/// Leave to forward a command that could not be judged, in a namespace that is only watched.
-/// `None` where refusals are carried out.
+/// Permission to forward a command that could not be judged, in a namespace in monitor mode. `None` if refusals are
+/// carried out.
 pub fn forward_unjudged(command: &Command, rules: Rules) -> Option<PassThrough<'_>> {
     match rules.mode {
         Mode::Monitor => Some(PassThrough::of(command.frame(), false)),

@@ -1,7 +1,7 @@
-//! The command table: every command that a Redis may know, where its keys stand, and what it means
-//! to a lock. This module owns the words of the table and the look-up by name; it never looks at a
-//! namespace and never asks a server. The rows are in `rows`, key positions are computed in `keys`,
-//! and what a command with a lock meaning asks for is read by [`crate::classify`].
+//! The command table: every command that a Redis may know, where its keys are, and what it means for a lock. This
+//! module owns the terms of the table and the look-up by name; it never looks at a namespace and never asks a server.
+//! The rows are in `rows`, key positions are computed in `keys`, and [`crate::classify`] reads the arguments of a
+//! command with a lock meaning.
 
 mod foreign;
 mod grammar;
@@ -21,8 +21,8 @@ pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};
 pub use scripted::in_script;
 
-/// Commands of which Redis does not compare every key with the rights of a user: of several `STORE` only the last, and
-/// of `PFMERGE` none where it has a single one.
+/// Commands for which Redis does not check a user's rights on every key: of several `STORE` options only the last, and
+/// of `PFMERGE` none if it has a single key.
 pub const KEYS_UNCHECKED: [&str; 3] = ["georadius", "georadiusbymember", "pfmerge"];
 /// The same before 7.0: `SORT … BY … GET` reads any key.
 pub const KEYS_UNCHECKED_BEFORE_7: [&str; 1] = ["sort"];
@@ -32,7 +32,7 @@ pub fn rows() -> impl Iterator<Item = &'static CommandSpec> {
     rows::ROWS.iter()
 }
 
-/// The options among which keys of a command hide, in lower case.
+/// The options of a command that may be followed by keys, in lower case.
 pub fn option_words(command: &str) -> impl Iterator<Item = &'static str> {
     let of_command = move |grammar: &&grammar::Grammar| grammar.command == command;
     let all = grammar::GRAMMARS.iter().filter(of_command);
@@ -80,17 +80,17 @@ pub struct CommandSpec {
     pub name: &'static str,
     /// The number of arguments with the name; a negative one is a minimum.
     pub arity: i16,
-    /// Where its keys stand.
+    /// The positions of its keys.
     pub keys: KeySpec,
-    /// What it means.
+    /// Its effect.
     pub effect: Effect,
-    /// Whether it may keep the client waiting.
+    /// Whether it may block the client.
     pub blocking: bool,
 }
 
 impl CommandSpec {
-    /// Whether Redis may hold it back while it holds writes back (`CLIENT PAUSE`, a failover): what
-    /// writes, and what it would hand on to replicas.
+    /// Whether Redis may delay it while it holds writes back (`CLIENT PAUSE`, a failover): commands that write, and
+    /// those that it would pass on to replicas.
     pub fn is_held_back(&self) -> bool {
         match self.effect {
             Effect::Neutral => matches!(self.name, "publish" | "spublish"),
@@ -99,10 +99,10 @@ impl CommandSpec {
     }
 }
 
-/// What a command means to a lock.
+/// The effect of a command on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Has no keys, or does nothing with them that matters here: passes through.
+    /// Has no keys, or does nothing to them that matters here: passes through.
     Neutral,
     /// Only reads its keys.
     Read,
@@ -114,15 +114,15 @@ pub enum Effect {
     Session(SessionVerb),
     /// Runs, loads or asks for scripts.
     Script(ScriptVerb),
-    /// Names keys that were not asked for by name.
+    /// Names keys that the request did not name.
     Listing(Listing),
-    /// Concerns the whole server.
+    /// About the server as a whole.
     Admin,
 }
 
 impl Effect {
-    /// What a command of this effect may do to its keys, where the key's own place says no more.
-    /// What is neither a read nor known to be harmless counts as a write.
+    /// What a command with this effect may do to its keys, unless the key's position says otherwise. Anything that is
+    /// neither a read nor known to be harmless counts as a write.
     pub const fn access(self) -> Access {
         match self {
             Effect::Neutral | Effect::Read | Effect::Session(_) | Effect::Listing(_) => Access::Read,
@@ -133,7 +133,7 @@ impl Effect {
     }
 }
 
-/// The commands that lock idioms are made of.
+/// The commands used in lock idioms.
 #[expect(missing_docs, reason = "each is named after its command")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -218,7 +218,7 @@ pub enum Channel {
     Shard,
 }
 
-/// The commands that answer names of keys: the proxy's own are left out.
+/// The commands whose replies name keys: the proxy's own are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// `KEYS`: an array of names.
@@ -247,13 +247,13 @@ pub enum ScriptVerb {
 /// What a command may do to one of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The key stays as it is.
+    /// The key is unchanged.
     Read,
     /// The key may be changed, removed or created.
     Write,
 }
 
-/// Where a command's keys stand. Positions count arguments from the name, which is 0.
+/// The positions of a command's keys. Positions count arguments from the name, which is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySpec {
     /// No keys.
@@ -281,20 +281,20 @@ pub enum KeySpec {
     },
     /// A destination that is written at 1, one source that is read at 2.
     DestSource,
-    /// A number at `at`, as many keys after it, each followed by `step - 1` other arguments.
+    /// A number at `at`, that many keys after it, each followed by `step - 1` other arguments.
     Numkeys {
-        /// Where the number stands.
+        /// The position of the number.
         at: u8,
         /// The distance between keys.
         step: u8,
-        /// What Redis says to a number that does not fit.
+        /// Redis's reaction to an invalid number.
         count: CountRule,
     },
-    /// A destination that is written at `dest`, a number at `at`, as many sources that are read.
+    /// A destination that is written at `dest`, a number at `at`, that many sources that are read.
     DestNumkeys {
-        /// Where the destination stands.
+        /// The position of the destination.
         dest: u8,
-        /// Where the number stands.
+        /// The position of the number.
         at: u8,
     },
     /// `BITFIELD`: a key at 1, written unless every operation is a `GET`.
@@ -316,7 +316,7 @@ pub enum KeySpec {
     Migrate,
 }
 
-/// How Redis reads a number of keys, and what it answers to a bad one.
+/// How Redis reads a number of keys, and its error for a bad one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountRule {
     /// `EVAL` and its family.
@@ -329,7 +329,7 @@ pub enum CountRule {
     Cardinality,
     /// `ZUNION` and its family.
     Sets,
-    /// `MSETEX`: as many pairs.
+    /// `MSETEX`: that many pairs.
     Pairs,
 }
 
@@ -339,8 +339,8 @@ pub(crate) fn verbs() -> impl Iterator<Item = &'static str> {
     rows::ROWS.iter().filter(has_meaning).map(|row| row.name)
 }
 
-/// Whether Redis accepts this number of arguments, the name included. If it does not, it answers
-/// the error itself and touches nothing.
+/// Whether Redis accepts this number of arguments, the name included. If not, it replies with the error itself and
+/// touches nothing.
 pub fn arity_ok(spec: &CommandSpec, argc: usize) -> bool {
     let wanted = usize::from(spec.arity.unsigned_abs());
     if spec.arity < 0 { argc >= wanted } else { argc == wanted }

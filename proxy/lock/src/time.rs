@@ -1,5 +1,5 @@
-//! Moments and spans in milliseconds, each with a type of its own. The proxy's clock and Redis's may differ, so a moment
-//! on one is never compared with a moment on the other; and a TTL that was cut is never taken for the one that was asked for.
+//! Moments and durations in milliseconds, each with its own type. The proxy's clock and Redis's may differ, so a moment
+//! on one is never compared with a moment on the other; and a shortened TTL is never taken for the requested one.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct ProxyTime(pub u64);
 pub struct RedisTime(pub u64);
 
 impl RedisTime {
-    /// The milliseconds since `earlier`; 0 where that lies ahead.
+    /// The milliseconds since `earlier`; 0 if that is in the future.
     pub fn ms_since(self, earlier: RedisTime) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -29,12 +29,12 @@ impl TtlMs {
     }
 }
 
-/// The TTL that a client asked for, before it was cut to the ceiling, in milliseconds; 0 for none.
+/// The TTL that a client requested, before it was cut to the ceiling, in milliseconds; 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskedMs(pub u64);
 
 impl AskedMs {
-    /// The TTL, if one was asked for.
+    /// The TTL, if one was requested.
     pub fn span(self) -> Option<Duration> {
         (self.0 > 0).then(|| Duration::from_millis(self.0))
     }
@@ -48,8 +48,8 @@ pub struct KeepAliveMs(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OutliveMs(pub u64);
 
-/// A span of milliseconds, as exact as somebody needs it who has to decide: `40 ms`, `5.8 s`, `12 s`, `4 min 05 s`, `3 h 12 min`, `2 d 3 h`. What is
-/// less is cut off, not rounded: 59.96 s are not yet a minute.
+/// A duration in milliseconds in words, as exact as needed for a decision: `40 ms`, `5.8 s`, `12 s`, `4 min 05 s`, `3 h
+/// 12 min`, `2 d 3 h`. The rest is cut off, not rounded: 59.96 s is not yet a minute.
 pub fn in_words(ms: u64) -> String {
     let seconds = ms / 1_000;
     let two = |whole: u64, unit: &str, rest: u64, of_rest: &str, width: usize| match rest {

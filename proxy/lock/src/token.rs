@@ -1,6 +1,5 @@
-//! The names and numbers around a lease: owner tokens, fencing tokens, grants, sessions and
-//! identities. Each has a type of its own, so that none can be passed where another is meant, and
-//! only those that may be printed can be.
+//! The names and numbers around a lease: owner tokens, fencing tokens, grants, sessions and identities. Each has its
+//! own type, so that none can be passed in place of another, and only those that may be printed can be.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,12 +10,12 @@ use twox_hash::XxHash3_64;
 
 use crate::record::MAX_STORED_TOKEN;
 
-/// What a client stored as the lock's value. Proves ownership, so it is never printed.
+/// The value that a client stored in the lock. It proves ownership, so it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OwnerToken(Bytes);
 
-/// From this many bytes on a value is taken to be one client's own: a UUID, a random string, a
-/// snowflake number; not `1`, `locked` or a thread id.
+/// A value with at least this many bytes is assumed to be one client's own: a UUID, a random string, a snowflake
+/// number; not `1`, `locked` or a thread id.
 pub const DISTINCTIVE_BYTES: usize = 16;
 
 impl OwnerToken {
@@ -35,13 +34,13 @@ impl OwnerToken {
         &self.0
     }
 
-    /// The form that a companion record holds.
+    /// The form in which a companion record stores it.
     pub fn stored_form(&self) -> StoredToken {
         stored_form(&self.0)
     }
 
-    /// Whether the value can be told from other clients' values. A deadline cannot, however long
-    /// its fraction: two clients may well write the same.
+    /// Whether the value differs from other clients' values. A deadline does not, however long its fraction: two
+    /// clients may well write the same one.
     pub fn is_distinctive(&self) -> bool {
         self.0.len() >= DISTINCTIVE_BYTES && !looks_like_deadline(&self.0)
     }
@@ -53,12 +52,12 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// An owner token as a companion record holds it: the value, or its SHA-1 in hex where it is longer than
+/// An owner token in a companion record's form: the value, or its SHA-1 in hex if it is longer than
 /// [`MAX_STORED_TOKEN`]. The scripts compute the same. Never compared with a value as it was sent, and never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StoredToken(Bytes);
 
-/// The form of this value that a companion record holds.
+/// The form in which a companion record stores this value.
 pub fn stored_form(value: &Bytes) -> StoredToken {
     match value.len() <= MAX_STORED_TOKEN {
         true => StoredToken(value.clone()),
@@ -80,7 +79,7 @@ impl fmt::Debug for StoredToken {
     }
 }
 
-/// XXH3 of a value: a short name for remembering which it was.
+/// XXH3 of a value: a short name by which the value is recognised later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueHash(u64);
 
@@ -91,8 +90,8 @@ impl ValueHash {
     }
 }
 
-/// The digest of a value as `DIGEST` gives it: XXH3 with 64 bits, as 16 hex digits. It tells values
-/// apart that were not made to collide, so it may stand for one where two are compared.
+/// The digest of a value as `DIGEST` returns it: XXH3 with 64 bits, as 16 hex digits. It distinguishes values that were
+/// not made to collide, so it may replace a value in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueDigest([u8; 16]);
 
@@ -103,8 +102,7 @@ impl ValueDigest {
         ValueDigest::parse(digits.as_bytes()).expect("8 bytes are 16 hex digits")
     }
 
-    /// A digest as a client writes it. Redis asks only for its length: one that is not hex is the
-    /// digest of no value.
+    /// A digest as a client writes it. Redis only checks its length: one that is not hex is the digest of no value.
     pub fn parse(digits: &[u8]) -> Option<ValueDigest> {
         let digits = <[u8; 16]>::try_from(digits).ok()?;
         Some(ValueDigest(digits.map(|digit| digit.to_ascii_lowercase())))
@@ -121,9 +119,8 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether a value has the shape of a wall-clock deadline: decimal with an optional fraction, its
-/// whole part 10 digits (seconds) or 13 (milliseconds). Whether it is near Redis's clock, and
-/// whether it has passed, is judged in the script.
+/// Whether a value has the form of a wall-clock deadline: decimal with an optional fraction, its whole part 10 digits
+/// (seconds) or 13 (milliseconds). The script decides whether it is near Redis's clock, and whether it has passed.
 pub fn looks_like_deadline(value: &[u8]) -> bool {
     let mut parts = value.splitn(2, |&byte| byte == b'.');
     let whole = parts.next().unwrap_or_default();
@@ -169,7 +166,7 @@ sixteen_bytes! {
     Grant
 }
 impl Grant {
-    /// The name of one more lease that the same step grants, counted from 1. The script makes it likewise.
+    /// The name of one more lease that the same step grants, counted from 1. The script computes the same.
     pub fn further(self, count: u16) -> Grant {
         let hash = Sha1::new().chain_update(self.0).chain_update(count.to_string());
         let mut name = [0; 16];
@@ -189,14 +186,14 @@ sixteen_bytes! {
     Identity
 }
 
-/// Which process of the proxy's own machine a client is.
+/// Which process on the proxy's own machine a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Process {
-    /// None that could be told: the client is elsewhere, or the process may not be looked at.
+    /// Unknown: the client is elsewhere, or the process may not be inspected.
     None,
-    /// It was not looked up yet.
+    /// Not yet looked up.
     Pending,
-    /// A hash of what tells it from every other process.
+    /// A hash of what distinguishes it from every other process.
     Known([u8; 8]),
 }
 
@@ -204,7 +201,7 @@ impl Process {
     const NONE: [u8; 8] = [0; 8];
     const PENDING: [u8; 8] = [0xff; 8];
 
-    /// Hashes what tells a process from every other.
+    /// Hashes what distinguishes a process from every other.
     pub fn of(parts: &[&[u8]]) -> Process {
         match first_eight(&hashed(b"lockwarden process 1", parts)) {
             Process::NONE | Process::PENDING => Process::None,
@@ -212,7 +209,7 @@ impl Process {
         }
     }
 
-    /// As a record holds it.
+    /// The form in a record.
     pub(crate) fn bytes(self) -> [u8; 8] {
         match self {
             Process::None => Process::NONE,
@@ -223,20 +220,20 @@ impl Process {
 }
 
 impl Identity {
-    /// Hashes the parts of an identity. Two proxies compute the same from the same parts.
+    /// Hashes the parts of an identity. Two proxies compute the same identity from the same parts.
     pub fn of(parts: &[&[u8]]) -> Identity {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&first_eight(&hashed(b"lockwarden identity 1", parts)));
         Identity(bytes)
     }
 
-    /// Whether both may be one client: all that their connections tell is equal, and their processes
-    /// are not known to differ. The scripts' `kin`.
+    /// Whether both may be the same client: everything that their connections show is equal, and their processes are
+    /// not known to differ. `kin` in the scripts.
     pub fn may_be(self, other: Identity) -> bool {
         self.0[..8] == other.0[..8] && (self.0[8..] == other.0[8..] || !self.has_process() || !other.has_process())
     }
 
-    /// This one, or the other where only that names a process. Both may be one client.
+    /// This identity, or the other if only that one names a process. Both may be the same client.
     #[must_use]
     pub fn or_known(self, other: Identity) -> Identity {
         if self.has_process() { self } else { other }
@@ -335,7 +332,7 @@ mod tests {
     #[test]
     fn a_digest_is_the_one_that_redis_computes() {
         let digest = |text: &str| ValueDigest::parse(text.as_bytes()).unwrap();
-        // From the tests of other implementations that were compared with Redis 8.4.
+        // From the tests of other implementations, which were compared with Redis 8.4.
         for (value, known) in [
             ("hello", "9555e8555c62dcfd"),
             ("", "2d06800538d394c2"),

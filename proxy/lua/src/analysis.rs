@@ -1,5 +1,5 @@
-//! What a script's text says by itself: which keys it may write, and what each call of it means for a lock. The text is
-//! read once; a call is followed with its own keys and arguments.
+//! What a script's text shows by itself: which keys it may write, and what each call of it means for a lock. The text
+//! is read once; a call is followed with its own keys and arguments.
 
 use std::sync::OnceLock;
 
@@ -26,7 +26,7 @@ pub struct Analysis {
     tree: Option<Block>,
     /// What it does in every call with one key, at the number of arguments minus one.
     releases: [OnceLock<Option<Release>>; MAX_ARGUMENTS],
-    /// What its text says of keys that it takes and gives back.
+    /// The keys that its text takes and releases.
     deeds: Deeds,
     /// Bytes that the tree takes.
     weight: usize,
@@ -40,9 +40,9 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Reads a text; `commands` tells where each command of Redis has its keys. Takes time linear in the length of the
-    /// text. If the text is longer than [`MAX_TEXT_LEN`] or is not in Lua, its names are [`Names::Computed`] and every
-    /// call means [`Meaning::Unknown`].
+    /// Reads a text; `commands` returns where each command of Redis has its keys. Takes time linear in the length of
+    /// the text. If the text is longer than [`MAX_TEXT_LEN`] or is not in Lua, its names are [`Names::Computed`] and
+    /// every call means [`Meaning::Unknown`].
     pub fn of(text: &[u8], commands: Commands<'_>) -> Analysis {
         let (tree, names, tokens) = tree(text, commands).unwrap_or((None, Names::Computed, 0));
         Analysis {
@@ -86,8 +86,8 @@ impl Analysis {
         recognise::refusal(self.tree.as_ref()?, call)
     }
 
-    /// Returns which of its keys a call may take or give back, by what the text spells out. A hint: a script that is no recipe
-    /// may do anything besides.
+    /// Returns which of its keys a call may take or release, according to the commands spelled out in the text. A hint:
+    /// a script that is no recipe may do anything else as well.
     pub fn deeds(&self, keys: &[Bytes], arguments: &[Bytes]) -> Vec<(Bytes, Act)> {
         self.deeds.in_call(keys, arguments)
     }
@@ -98,8 +98,8 @@ impl Analysis {
     }
 }
 
-/// Whether a text behind its shebang may say `...` outside its functions. Only then it has to stand in a function that takes
-/// any arguments: Lua gives such a function a variable `arg`, which a script does not have.
+/// Whether a text after its shebang may use `...` outside its functions. Only then it must be put into a function with
+/// variable arguments: Lua gives such a function a variable `arg`, which a script does not have.
 pub fn may_say_varargs(chunk: &[u8]) -> bool {
     let parsed = || {
         let fits = Some(chunk).filter(|chunk| chunk.len() <= MAX_TEXT_LEN);

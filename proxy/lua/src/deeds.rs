@@ -1,5 +1,6 @@
-//! What a script does to keys of its call by commands that its text spells out, where it is no recipe because it does
-//! more than that. For those who look for locks: a hint by the text alone, whichever way a run takes, and no proof.
+//! What a script does to the keys of its call by commands that its text spells out, if it is no recipe because it does
+//! more than that. For code that searches for locks: a hint from the text alone, whichever path a run takes, and no
+//! proof.
 
 use bytes::Bytes;
 
@@ -7,12 +8,12 @@ use super::syntax::{Block, Comparison, Expression, Statement, list_of_ipairs};
 
 /// Most deeds of one text.
 const MAX_DEEDS: usize = 8;
-/// Most commands and comparisons of each kind that are looked at; a longer script takes no lock.
+/// The most commands and comparisons of each kind that are examined; a longer script counts as taking no lock.
 const MAX_NOTED: usize = 64;
 /// Most words of a command that is kept.
 const MAX_WORDS: usize = 12;
 
-/// A word of a command, or what a value is compared with.
+/// A word of a command, or a value in a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Word {
     /// `KEYS[n]`, from 0.
@@ -22,13 +23,13 @@ enum Word {
     /// `ARGV[n]`, from 0.
     Argument(usize),
     Text(Bytes),
-    /// That the text does not say.
+    /// Something that the text does not show.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Deed {
-    /// This command, the key behind its name.
+    /// This command, with the key after its name.
     Takes(Vec<Word>),
     GivesBack {
         key: Word,
@@ -36,17 +37,17 @@ enum Deed {
     },
 }
 
-/// What a call of a script does to one of its keys, if the run comes to that.
+/// What a call of a script does to one of its keys, if the run gets there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Stores a value if there is none: the words of a `SET … NX`, the key among them. `None` for a word that the text
-    /// does not say.
+    /// Stores a value if there is none: the words of a `SET … NX`, including the key. `None` for a word that the text
+    /// does not show.
     Takes(Vec<Option<Bytes>>),
-    /// Deletes it if its value is this; `None` for one that the text does not say.
+    /// Deletes it if this is its value; `None` for a value that the text does not show.
     GivesBack(Option<Bytes>),
 }
 
-/// What a text says, see the module.
+/// The deeds in a text, see the module.
 #[derive(Debug, Default)]
 pub(super) struct Deeds(Vec<Deed>);
 
@@ -90,7 +91,7 @@ impl Deeds {
     }
 }
 
-/// What an expression is, as far as that matters here.
+/// The value of an expression, as far as that matters here.
 #[derive(Clone, Debug)]
 enum Value {
     Word(Word),
@@ -105,7 +106,7 @@ enum Value {
     Nothing,
 }
 
-/// Keeps what is noted within bounds.
+/// Adds to a list of limited length.
 fn note<T>(all: &mut Vec<T>, one: T) {
     if all.len() < MAX_NOTED {
         all.push(one);
@@ -117,9 +118,9 @@ const OTHER: Value = Value::Word(Word::Other);
 #[derive(Default)]
 struct Walk<'s> {
     locals: Vec<(&'s [u8], Value)>,
-    /// Values that are compared, with what.
+    /// Values that are compared, each with its counterpart.
     compared: Vec<(Word, Word)>,
-    /// Keys that are asked for whether they are there.
+    /// Keys whose existence is checked.
     asked: Vec<Word>,
     deleted: Vec<Word>,
     /// `SET`, and whether it has `NX`.
@@ -369,7 +370,7 @@ fn index(list: &Value, place: &Value) -> Value {
     };
     match (list, place) {
         (Value::Keys, Value::Word(Word::Text(text))) => Value::Word(at(text).map_or(Word::Other, Word::Key)),
-        // Counted, from the first to the last as a rule.
+        // A counting loop, normally from the first to the last.
         (Value::Keys, _) => Value::Word(Word::EachKey),
         (Value::Arguments, Value::Word(Word::Text(text))) => Value::Word(at(text).map_or(Word::Other, Word::Argument)),
         (Value::Redis, Value::Word(Word::Text(text))) if matches!(&text[..], b"call" | b"pcall") => Value::Command,

@@ -1,12 +1,13 @@
-//! Understands the scripts of applications by their text: what a call of one does to a lock, and which keys it may
-//! write. Nothing here runs a script or guesses.
+//! Understands applications' scripts from their text: what a call of one does to a lock, and which keys it may write.
+//! Nothing here runs a script or guesses.
 //!
-//! [`Analysis::of`] reads a text once: `lexer` cuts it into words, `parser` puts them together to a tree.
-//! [`Analysis::meaning`] tells what one call means. The `interpreter` follows the tree once for each state that the lock
-//! can be in, with the keys and arguments of the call, and leaves a `trace` of each path; `recognise` finds the one
-//! [`Recipe`] that does the same in all states, or none. So a script counts by what it does and not by how it is spelled;
-//! a text that is not understood to the last token is no recipe. `release` does this once for all calls where no text
-//! is looked at. `deeds` are what the text of any other script says of taking keys and giving them back. [`Names`] are the keys that a script may write, whichever call it is.
+//! [`Analysis::of`] reads a text once: `lexer` splits it into words, `parser` makes a tree of them.
+//! [`Analysis::meaning`] returns what one call means. The `interpreter` follows the tree once for each state that the
+//! lock can be in, with the keys and arguments of the call, and makes a `trace` of each path; `recognise` finds the one
+//! [`Recipe`] that does the same in all states, or none. So a script is judged by what it does and not by its spelling;
+//! a text that is not understood to the last token is no recipe. `release` does this once for all calls if the texts of
+//! keys and arguments do not matter. `deeds` are the keys that any other script's text shows as taken and released.
+//! [`Names`] are the keys that a script may write, in any call.
 
 mod analysis;
 mod deeds;

@@ -1,7 +1,7 @@
-//! The names of the keys that a script may write, for all its calls. The text is looked through once. What is known of
-//! each name is kept as a row of parts, for example `KEYS[1]` and `:queue`. Nothing is run and no branch is left out:
-//! each key that the script writes has one of these names, or the names count as computed. `walk` looks through the
-//! tree, `value` is what a variable may hold, `name` what is known of a name and what it comes to in one call.
+//! The names of the keys that a script may write, for all its calls. The text is analysed once. What is known of each
+//! name is stored as a sequence of parts, for example `KEYS[1]` and `:queue`. Nothing is run and no branch is left out:
+//! each key that the script writes has one of these names, or the names count as computed. `walk` goes through the
+//! tree, `value` is what a variable may hold, `name` what is known of a name and which keys it means in one call.
 
 mod name;
 #[cfg(test)]
@@ -29,7 +29,7 @@ pub enum Names {
         /// command writes none.
         commands: Vec<u8>,
     },
-    /// Any key: only the run tells.
+    /// Any key: it is only known at run time.
     Computed,
 }
 
@@ -52,7 +52,7 @@ impl Names {
         names.unwrap_or(Names::Computed)
     }
 
-    /// No names beside `KEYS`.
+    /// No names besides `KEYS`.
     pub fn none() -> Names {
         Names::Known { names: Vec::new(), commands: Vec::new() }
     }
@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// The commands that arguments name in a call. Where one of them may write, so may the script any key.
+    /// The commands that arguments name in a call. If one of them may write, the script may write any key.
     pub fn commands_in_call<'c>(&self, arguments: &[&'c [u8]]) -> impl Iterator<Item = &'c [u8]> {
         let commands = match self {
             Names::Known { commands, .. } => &commands[..],

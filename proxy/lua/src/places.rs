@@ -1,7 +1,7 @@
-//! Where a command has its keys when a script calls it. The shapes are few, so that a script can be told them too. The
-//! command table decides which command has which shape.
+//! The positions of a command's keys when a script calls it. There are few shapes, so that they can also be passed to a
+//! script. The command table decides which command has which shape.
 
-/// What a command is to a script.
+/// A command, as seen by a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InScript {
     /// It has these keys.
@@ -17,7 +17,7 @@ pub enum InScript {
     Sweeping,
 }
 
-/// Where keys stand; positions count from the name, which is 0.
+/// The positions of keys; they count from the name, which is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Places {
     /// Nowhere.
@@ -31,7 +31,7 @@ pub enum Places {
         /// The distance.
         step: u8,
     },
-    /// A number at `at`, and as many keys after it, each followed by `step - 1` other arguments.
+    /// A number at `at`, and that many keys after it, each followed by `step - 1` other arguments.
     Counted {
         /// Where the number stands.
         at: u8,

@@ -1,7 +1,7 @@
 //! The shebang line of a script, `#!lua …`: Redis 7 reads it, and Lua never sees it.
 
-/// Splits a text behind its first line if that begins with `#!`; else the first part is empty. The line keeps its line
-/// end.
+/// Splits a text after its first line if that begins with `#!`; otherwise the first part is empty. The line keeps its
+/// line end.
 pub fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
     if !text.starts_with(b"#!") {
         return (b"", text);

@@ -1,6 +1,7 @@
-//! Built-in policies as machine code in the binary, so that a start compiles none: that was four fifths of it. A released binary is linked
-//! twice (`make release`): the first one writes what it compiles, the second has that in it. Any other compiles as it starts, and
-//! so does one on a processor that lacks what the code needs.
+//! Built-in policies as machine code in the binary, so that a start compiles none: that took four fifths of its time. A
+//! released binary is linked twice (`make release`): the first one writes the code that it compiles, the second
+//! contains it. Any other binary compiles as it starts, and so does one on a processor without the features that the
+//! code needs.
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -11,11 +12,11 @@ use crate::error::{AheadError, LoadError};
 use crate::loader;
 use crate::source::builtins;
 
-/// What the build was given, empty where that was nothing: of each policy the SHA-256 of its module, the length of its code in eight
-/// bytes, the lowest first, and the code.
+/// The input of the build, empty if there was none: for each policy the SHA-256 of its module, the length of its code
+/// in eight bytes, little-endian, and the code.
 static IN_BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/compiled-policies"));
 
-/// The code of a built-in policy, whose module has this digest, or what `compile` makes.
+/// The code of the built-in policy whose module has this digest, or the result of `compile`.
 ///
 /// # Errors
 ///
@@ -40,7 +41,7 @@ pub fn are_compiled_ahead() -> bool {
     builtins().iter().all(|policy| find(IN_BINARY, &sha256(policy.module)).is_some())
 }
 
-/// The machine code of all built-in policies, for any processor of this kind: what a build takes by
+/// The machine code of all built-in policies, for any processor of this kind: the input of a build, passed in
 /// `LOCKWARDEN_COMPILED_POLICIES`.
 ///
 /// # Errors
@@ -72,8 +73,8 @@ fn find<'c>(mut codes: &'c [u8], sha256: &[u8; 32]) -> Option<&'c [u8]> {
 }
 
 fn ready(engine: &Engine, code: &[u8]) -> Option<Component> {
-    // SAFETY: this program has compiled the code, and it was linked into it. Wasmtime compares its own version, the engine's settings, and
-    // what the code needs of the processor.
+    // SAFETY: this program has compiled the code, and it was linked into it. Wasmtime compares its own version, the
+    // engine's settings, and what the code needs of the processor.
     match unsafe { Component::deserialize(engine, code) } {
         Ok(component) => Some(component),
         Err(error) => {

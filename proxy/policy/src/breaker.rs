@@ -1,48 +1,49 @@
-//! When a policy is asked no more for a while, because its failures take too much of its thread's time. Who causes them is
-//! charged first: the session, then its application, and only what several applications cause closes the policy to all. Each
-//! thread has these breakers for each policy and operation. They know no policy; `chains.rs` asks them.
+//! Decides when a policy is not asked for a while, because its failures take too much of its thread's time. The cause
+//! is charged first: the session, then its application; only failures caused by several applications stop the policy
+//! for all. Each thread has these breakers for each policy and operation. They know no policy; `chains.rs` asks them.
 
 use std::time::{Duration, Instant};
 
-/// How much time failed calls may take, and what comes of more.
+/// How much time failed calls may take, and what happens beyond that.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
-    /// One part in so many of their thread's time.
+    /// The divisor for the share of their thread's time that failures may take.
     share: u32,
-    /// So much time at once.
+    /// The time that they may take at once.
     allowance: Duration,
-    /// How long the policy is not asked then. After that one question is a probe: its failure opens the breaker again.
+    /// How long the policy is not asked then. After that, one question is a probe: if it fails, the breaker opens
+    /// again.
     open_for: Duration,
 }
 
-/// For all: so much plain commands can bear. Calls are not counted, because a policy that traps on the keys of one
-/// application costs the others nothing.
+/// For all clients: plain commands can bear this much. Calls are not counted, because a policy that traps on the keys
+/// of one application costs the others nothing.
 const ALL: Terms = Terms { share: 10, allowance: Duration::from_millis(20), open_for: Duration::from_secs(1) };
 
-/// For one application and for one session: less, so that theirs opens before that for all, and for longer, so that somebody
-/// else comes first when the policy is asked again.
+/// For one application and for one session: less, so that their breaker opens before that for all; and for longer, so
+/// that another client comes first when the policy is asked again.
 const APPLICATION: Terms = Terms { share: 20, allowance: Duration::from_millis(12), open_for: Duration::from_secs(2) };
 const SESSION: Terms = Terms { share: 40, allowance: Duration::from_millis(8), open_for: Duration::from_secs(2) };
 
-/// Opens when failed calls have used up their allowance, which comes back with time. Only the time counts, not the
-/// number: a policy that traps on the keys of one application at once costs the others nothing, and they
-/// would be refused with it.
+/// Opens when failed calls have used up their allowance, which recovers with time. Only the time counts, not the
+/// number: a policy that immediately traps on the keys of one application costs the others nothing, and they would be
+/// refused with it.
 #[derive(Debug)]
 struct Breaker {
     terms: Terms,
-    /// `None` where nothing has failed lately: the usual case.
+    /// `None` if nothing has failed recently: the usual case.
     trouble: Option<Trouble>,
 }
 
 #[derive(Debug)]
 struct Trouble {
-    /// Time that failures took and that has not been made up for yet.
+    /// The time of failures that has not yet been recovered.
     debt: Duration,
     since: Instant,
     open_until: Option<Instant>,
 }
 
-/// What a breaker became.
+/// The change of a breaker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
@@ -55,7 +56,7 @@ impl Breaker {
         Breaker { terms, trouble: None }
     }
 
-    /// Whether a call failed lately, so that the next ones have to be timed.
+    /// Whether a call failed recently, so that the next ones must be timed.
     fn is_wary(&self) -> bool {
         self.trouble.is_some()
     }
@@ -64,7 +65,7 @@ impl Breaker {
         self.open_until().is_some()
     }
 
-    /// Whether the policy may be asked, by a probe if need be.
+    /// Whether the policy may be asked, possibly as a probe.
     fn may_ask(&self, now: Instant) -> bool {
         self.open_until().is_none_or(|until| now >= until)
     }
@@ -73,7 +74,7 @@ impl Breaker {
         self.trouble.as_ref().and_then(|trouble| trouble.open_until)
     }
 
-    /// It answered.
+    /// Records that the policy answered.
     fn answered(&mut self, now: Instant) -> Change {
         let Some(trouble) = &mut self.trouble else {
             return Change::None;
@@ -86,7 +87,7 @@ impl Breaker {
         if closed { Change::Closed } else { Change::None }
     }
 
-    /// It failed after this time.
+    /// Records that the policy failed after this time.
     fn failed(&mut self, took: Duration, now: Instant) -> Change {
         let terms = self.terms;
         let trouble = self.trouble.get_or_insert(Trouble { debt: Duration::ZERO, since: now, open_until: None });
@@ -110,12 +111,12 @@ impl Trouble {
     }
 }
 
-/// Who asks: what is charged with a failure.
+/// The session and application that are charged with a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// The session.
     pub(crate) session: u64,
-    /// Its application, where that is known.
+    /// Its application, if known.
     pub(crate) application: Option<u64>,
 }
 
@@ -139,7 +140,7 @@ impl Asker {
     }
 }
 
-/// Most sessions and applications that are charged by themselves; beyond that their failures are charged to all only.
+/// The most sessions and applications that are charged individually; beyond that, failures are charged only to all.
 const MAX_SUSPECTS: usize = 64;
 
 /// The breakers of one policy and operation.
@@ -156,20 +157,20 @@ impl Default for Breakers {
 }
 
 impl Breakers {
-    /// Whether a call failed lately, so that the next ones have to be timed.
+    /// Whether a call failed recently, so that the next ones must be timed.
     pub(crate) fn is_wary(&self) -> bool {
         self.all.is_wary() || !self.suspects.is_empty()
     }
 
-    /// How many are open.
+    /// The number of open breakers.
     pub(crate) fn open(&self) -> usize {
         let suspects = self.suspects.iter().map(|(_, breaker)| breaker);
         let each = suspects.chain(std::iter::once(&self.all));
         each.filter(|breaker| breaker.is_open()).count()
     }
 
-    /// Whether the policy may be asked by this one, as a probe if need be: where it is closed to all, who has caused failures is
-    /// not the first. What made up for its failures is forgotten.
+    /// Whether the policy may be asked for this client, possibly as a probe: after the policy was stopped for all, a
+    /// client that caused failures is not the first. Clients whose failures are recovered are forgotten.
     pub(crate) fn may_ask(&mut self, asker: Asker, now: Instant) -> bool {
         let closed_to_all = self.all.open_until();
         self.suspects.retain_mut(|(_, breaker)| {
@@ -188,7 +189,7 @@ impl Breakers {
         closed_to_all.is_none_or(|until| now >= until + later) && own.all(|(_, breaker)| breaker.may_ask(now))
     }
 
-    /// It answered this one.
+    /// Records that the policy answered this client.
     pub(crate) fn answered(&mut self, asker: Asker, now: Instant) {
         self.all.answered(now);
         for (suspect, breaker) in &mut self.suspects {
@@ -199,7 +200,7 @@ impl Breakers {
         self.suspects.retain(|(_, breaker)| breaker.is_wary());
     }
 
-    /// It failed this one after this time.
+    /// Records that the policy failed for this client after this time.
     pub(crate) fn failed(&mut self, asker: Asker, took: Duration, now: Instant) {
         self.all.failed(took, now);
         for suspect in asker.suspects() {
@@ -239,7 +240,7 @@ mod tests {
         }
         assert_eq!(breaker.failed(ms(2), start), Change::Opened);
         assert!(!breaker.may_ask(start + ALL.open_for - ms(1)));
-        // The probe fails, and the next one does not.
+        // The probe fails, and the next call does not.
         let probe = start + ALL.open_for;
         assert!(breaker.may_ask(probe));
         assert_eq!(breaker.failed(ms(2), probe), Change::None);
@@ -335,7 +336,7 @@ mod tests {
             }
         }
         assert!(breakers.open() >= 1, "{breakers:?}");
-        // When it may be asked again, those who caused it may not.
+        // When it may be asked again, the clients that caused the failures may not yet ask.
         let probe = now + ALL.open_for;
         assert!(hostile.iter().all(|hostile| !breakers.may_ask(*hostile, probe)));
         assert!(breakers.may_ask(asker(9, 9), probe));

@@ -1,7 +1,6 @@
-//! The way of one question: through the policies of its namespace that judge its operation, in order,
-//! until one says no. Each thread has its own instances, made when they are first needed and dropped after a failure, so
-//! nothing here is shared or locked. How answers are merged is the domain's, in
-//! `lockwarden_lock::decision`.
+//! The path of one question: through the policies of its namespace that judge its operation, in order, until one
+//! refuses. Each thread has its own instances, made when they are first needed and dropped after a failure, so nothing
+//! here is shared or locked. How answers are merged is defined by the domain, in `lockwarden_lock::decision`.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +23,7 @@ use crate::instance::{Asked, Budget, Failure, Instance, Kind, Member, NotStarted
 use crate::kept_answers::{Kept, KeptAnswers};
 use crate::meter::{Meter, Tally};
 
-/// One thread's chains. Follows a [`Generation`] and answers by it.
+/// One thread's chains. They follow a [`Generation`] and answer by it.
 #[derive(Default)]
 pub struct Chains {
     generation: Option<Arc<Generation>>,
@@ -45,7 +44,7 @@ struct Slot {
     meter: Arc<Meter>,
 }
 
-/// What a fault names as its policy where a namespace has no chain.
+/// The policy named in a fault if a namespace has no chain.
 const NO_CHAIN: &str = "(none loaded)";
 
 impl Chains {
@@ -55,22 +54,22 @@ impl Chains {
         Chains::default()
     }
 
-    /// Chains without the policy `rules`: a rule may say one thing of one lock and another of the next, so what it says of a
-    /// lock that stands for all is nothing.
+    /// Chains without the policy `rules`: a rule may treat one lock differently from the next, so its answer about a
+    /// sample lock means nothing.
     #[must_use]
     pub fn without_rules() -> Chains {
         Chains { without_rules: true, ..Chains::default() }
     }
 
-    /// Chains whose policies are asked each question, however many they have failed: where no client waits, and each answer
-    /// is to depend on its question alone.
+    /// Chains whose policies are asked each question, however often they have failed: for use where no client waits,
+    /// and each answer must depend on its question alone.
     #[must_use]
     pub fn that_ask_always() -> Chains {
         Chains { asks_always: true, ..Chains::default() }
     }
 
-    /// Answers by this generation from now on. Does nothing if it does so already; otherwise drops
-    /// all instances, which are made again when they are needed. Call it between two questions.
+    /// Uses this generation from now on. Does nothing if it is already in use; otherwise drops all instances, which are
+    /// made again when they are needed. Call it between two questions.
     pub fn follow(&mut self, generation: &Arc<Generation>) {
         if self.generation.as_ref().is_some_and(|current| current.id == generation.id) {
             return;
@@ -79,7 +78,7 @@ impl Chains {
         self.generation = Some(generation.clone());
     }
 
-    /// The generation that is followed.
+    /// The generation in use.
     #[must_use]
     pub fn generation(&self) -> Option<&Arc<Generation>> {
         self.generation.as_ref()
@@ -113,7 +112,7 @@ impl Decide for Chains {
             }
             let answer = ask(member, slot, &mut asked, (who, asking.as_ref()), self.asks_always);
             if member.kind == Kind::Reports {
-                // What it wants is not asked for, and a fault of it is only counted.
+                // Its obligations are ignored, and its faults are only counted.
                 if let Ok(v1::Answer::Deny { reason, rule, detail }) = answer {
                     decision.reported = Some(Box::new(member.denial(reason, rule, detail)));
                 }
@@ -122,7 +121,7 @@ impl Decide for Chains {
             match answer {
                 Ok(v1::Answer::Permit(wants)) => {
                     let so_far = mem::take(&mut decision.obligations);
-                    // Where a policy denied all samples when the chain was loaded, only a client's command shows it.
+                    // If a policy denied all samples when the chain was loaded, only a client's command reveals this.
                     if let (Some(other), Some(what)) = (wanted_before, so_far.contradiction(&wants)) {
                         contradicts(member, other, question.operation, what);
                     }
@@ -142,7 +141,7 @@ impl Decide for Chains {
     }
 }
 
-/// Counts that what a policy wants cannot be had together with what those before it want.
+/// Counts that a policy's obligations contradict those of the policies before it.
 fn contradicts(member: &Member, other: &Member, operation: Operation, what: Contradiction) {
     let other = other.meter.policy();
     let detail = format!("it contradicts {other}, or a policy before that, on {}: {what}", operation.word());
@@ -182,7 +181,7 @@ fn ask(
     (who, asking): (&dyn WhoAsks, Option<&Asking>),
     asks_always: bool,
 ) -> Result<v1::Answer, FaultKind> {
-    // Operations are numbered in the order in which they are listed.
+    // Operations are numbered in the order of their list.
     let place = asked.operation() as usize;
     let wary = slot.breakers[place].is_wary();
     let sampled = slot.tally.called();
@@ -226,14 +225,14 @@ fn ask(
     })
 }
 
-/// Tells how long an answer took, where that is sampled.
+/// Reports how long an answer took, if it is sampled.
 fn timed(member: &Member, begun: Option<Instant>) {
     if let Some(begun) = begun {
         member.meter.evaluated(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 }
 
-/// Does something with the breakers of an operation, and counts those that it opens or closes.
+/// Changes the breakers of an operation, and counts those that this opens or closes.
 fn watched<T>(slot: &mut Slot, operation: usize, change: impl FnOnce(&mut Breakers) -> T) -> T {
     let breakers = &mut slot.breakers[operation];
     let before = breakers.open();
@@ -242,8 +241,8 @@ fn watched<T>(slot: &mut Slot, operation: usize, change: impl FnOnce(&mut Breake
     done
 }
 
-/// Who is charged with a failure of this question. An application is what it cannot choose for itself: the user, the address and
-/// the certificate.
+/// The client to be charged with a failure of this question. Its application is identified by what the client cannot
+/// choose for itself: the user, the address and the certificate.
 fn charged(client: u64, who: &dyn WhoAsks) -> Asker {
     let application = who.describe(client).map(|known| {
         let mut hasher = DefaultHasher::new();
@@ -253,7 +252,7 @@ fn charged(client: u64, who: &dyn WhoAsks) -> Asker {
     Asker { session: client, application }
 }
 
-/// Asks once; makes the instance if there is none, drops it if it failed.
+/// Asks once; makes the instance if there is none, and drops it if it failed.
 fn attempt(
     member: &Member,
     slot: &mut Slot,
@@ -264,7 +263,7 @@ fn attempt(
         Some(instance) => instance,
         empty @ None => empty.insert(start(member)?),
     };
-    // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
+    // Looked up before the guest runs, so that its store need not contain borrowed data.
     let client = match member.asks_clients {
         true => who.describe(asked.client()).map(|description| (asked.client(), description)),
         false => None,
@@ -285,7 +284,7 @@ fn start(member: &Member) -> Result<Instance, Failure> {
     match Instance::start(member, Budget::configure(&member.limits)) {
         Ok(instance) => Ok(instance),
         Err(NotStarted::Failed(failure)) => Err(failure),
-        // It took the same settings when it was loaded.
+        // It accepted the same settings when it was loaded.
         Err(NotStarted::Rejected(words)) => Err(Failure {
             kind: FaultKind::BadReply,
             detail: format!("rejected settings that it had accepted: {words}"),

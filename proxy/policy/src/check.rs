@@ -1,6 +1,5 @@
-//! Trying a chain out before it is used: each policy is instantiated and configured, asked sample
-//! requests of every operation that it judges, and the answers are compared pairwise. It counts
-//! nothing that a metric shows as a client's.
+//! Tests a chain before it is used: each policy is instantiated and configured, asked sample requests about every
+//! operation that it judges, and the answers are compared pairwise. Nothing of this appears in metrics as a client's.
 
 use lockwarden_lock::classify::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use lockwarden_lock::decision::{ClientDescription, FaultKind, Obligations, Operation, Proofs, Question};
@@ -11,7 +10,7 @@ use crate::error::LoadError;
 use crate::generation::Chain;
 use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
 
-/// Finds everything that is wrong with a chain, and notes which operations its policies judge.
+/// Finds everything that is wrong with a chain, and records which operations its policies judge.
 pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
     let mut asked = Vec::with_capacity(chain.members.len());
     let keys = keys(chain);
@@ -56,13 +55,13 @@ pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
     }
 }
 
-/// So often a policy may be asked about the longest key until it answers in time.
+/// How often a policy may be asked about the longest key until it answers in time.
 const STRICT_TRIES: u32 = 3;
 
-/// What a policy wants, sample by sample; a denial wants nothing, nor does a policy that is not asked.
+/// A policy's obligations, sample by sample; a denial has none, nor has a policy that is not asked.
 type Answers = Vec<(Operation, Obligations)>;
 
-/// What came of trying a policy out.
+/// The result of testing a policy.
 struct Tried {
     judged: v1::Operations,
     most_fuel: u64,
@@ -94,14 +93,14 @@ fn answers(namespace: &str, member: &Member, samples: &[Question<'_>]) -> Result
         };
         let refused = |failure| faulty(namespace, member, doing(), failure);
         let mut answer = ask(&mut instance, patient).map_err(refused)?;
-        // In the time that a client's command has, once what is done for the first time is done.
+        // Within the time limit of a client's command, once all one-time work is done.
         for tries_left in (0..STRICT_TRIES).rev().take_while(|_| is_longest) {
             match ask(&mut instance, strict) {
                 Ok(again) => {
                     answer = again;
                     break;
                 }
-                // The machine may have held it up. A policy that is too slow is so each time.
+                // The machine may have delayed it. A policy that is too slow is slow each time.
                 Err(failure) if failure.kind == FaultKind::Timeout && tries_left > 0 => {
                     instance = configured(namespace, member)?;
                     ask(&mut instance, patient).map_err(refused)?;
@@ -150,8 +149,8 @@ static LONGEST: [u8; MAX_VALUE_BYTES] = {
 
 const SAMPLE: &[u8] = b"lock:sample";
 
-/// The keys about which a chain is asked: ours, and those of which the authors of its policies say that they are permitted.
-/// Otherwise what is wanted beside a refusal would not show.
+/// The keys about which a chain is asked: ours, and those that the authors of its policies declare as permitted.
+/// Otherwise obligations hidden by a refusal would not be found.
 fn keys(chain: &Chain) -> Vec<Vec<u8>> {
     let mut keys = vec![SAMPLE.to_vec()];
     for metadata in chain.members.iter().filter_map(|member| member.compiled.metadata.as_ref()) {
@@ -161,7 +160,7 @@ fn keys(chain: &Chain) -> Vec<Vec<u8>> {
     keys
 }
 
-/// What is wrong with the settings of a policy by what its author says of them.
+/// What is wrong with a policy's settings, according to its author's declaration.
 fn objections(namespace: &str, member: &Member) -> Vec<LoadError> {
     let settings: Vec<_> = member.settings.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
     let metadata = member.compiled.metadata.as_ref();

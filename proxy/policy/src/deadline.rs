@@ -1,15 +1,15 @@
-//! How long one call of a policy may take: so much of its thread's own time, which on a free core is the same by the
-//! wall. The engine's epoch only says when to look; what has been used is asked of the system then. So a call that
-//! answers in time, as all good ones do, is never looked at; one that burns its time is stopped at its deadline,
-//! whatever its fuel; and one that the machine does not let run is not to blame, and goes on. Guests cannot
-//! sleep, so each comes to an end.
+//! How long one call of a policy may take: this much of its thread's CPU time, which on a free core equals wall time.
+//! The engine's epoch only triggers a check; the system is then asked for the time used. So a call that answers in
+//! time, as all good ones do, is never checked; one that uses up its time is stopped at its deadline, whatever its
+//! fuel; and one that the machine does not let run is not at fault, and continues. Guests cannot sleep, so each call
+//! ends.
 
 use std::time::Duration;
 
-/// What a look is counted in: the engine's epoch.
+/// The unit of time between checks: the engine's epoch.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// A call that still runs at a tick: what its thread had used by then.
+/// A call that is still running at a tick: the time that its thread had used by then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overdue(Duration);
 
@@ -19,7 +19,7 @@ impl Overdue {
         Overdue(thread_time())
     }
 
-    /// After how many ticks to look again; `None` where the deadline has passed.
+    /// After how many ticks to check again; `None` if the deadline has passed.
     pub(crate) fn look(self, deadline: Duration) -> Option<u64> {
         let used = thread_time().saturating_sub(self.0);
         let left = deadline.checked_sub(used).filter(|left| !left.is_zero());
@@ -27,13 +27,13 @@ impl Overdue {
     }
 }
 
-/// How many ticks make at least this long.
+/// The number of ticks that last at least this long.
 fn ticks(time: Duration) -> u64 {
     let whole = time.as_nanos().div_ceil(TICK.as_nanos());
     u64::try_from(whole).unwrap_or(u64::MAX).max(1)
 }
 
-/// The time that this thread has run.
+/// The CPU time of this thread.
 pub(crate) fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours and large enough. The clock is there on every system that we run on; where it is

@@ -1,4 +1,4 @@
-//! Which module it is: the SHA-256 of its bytes, and how people see it.
+//! Identifies a module: the SHA-256 of its bytes, and its form for people.
 
 use sha2::{Digest, Sha256};
 

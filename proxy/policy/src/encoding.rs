@@ -1,4 +1,4 @@
-//! From a core module to a component.
+//! Turns a core module into a component.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,7 +11,7 @@ use crate::error::one_line;
 /// # Errors
 /// What does not fit, in a line.
 pub(crate) fn component_of(module: &[u8], adapters: &[(&str, &[u8])]) -> Result<Vec<u8>, String> {
-    // The encoder is made for the output of compilers and panics at less; a file may be anything.
+    // The encoder is made for the output of compilers and panics on other input; a file may contain anything.
     let encoded = catch_unwind(AssertUnwindSafe(|| {
         let mut encoder = ComponentEncoder::default();
         encoder.validate(true).module(module)?;
@@ -26,7 +26,7 @@ pub(crate) fn component_of(module: &[u8], adapters: &[(&str, &[u8])]) -> Result<
     }
 }
 
-/// Whether these bytes are a component, and no module that can be made one.
+/// Whether these bytes are a component, rather than a module that can be made into one.
 pub(crate) fn is_component(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\0asm\x0d\0\x01\0")
 }

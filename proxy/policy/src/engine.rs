@@ -1,6 +1,5 @@
-//! The engine that all policies of a process share. It knows nothing of policies; what stops them
-//! by wall clock is in `ticker.rs`. Every choice here was measured; what a setting buys stands
-//! beside it.
+//! The engine that all policies of a process share. It knows nothing of policies; `ticker.rs` stops them by wall clock.
+//! Every setting here was measured; its benefit is noted beside it.
 
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm,
@@ -8,12 +7,11 @@ use wasmtime::{
 
 use crate::error::HostError;
 
-/// The most memory that any policy may be given; also what each slot of the pool reserves of the
-/// address space.
+/// The most memory that any policy may have; also the address space that each slot of the pool reserves.
 pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 
-/// Instances that the pool has room for, in all threads, namespaces and generations together:
-/// 4096 × 64 MiB are 256 GiB of address space, of which only what is used is ever backed.
+/// The most instances in the pool, for all threads, namespaces and generations together: 4096 × 64 MiB are 256 GiB of
+/// address space, of which only the used part needs memory.
 pub(crate) const POOLED_INSTANCES: u32 = 4_096;
 
 /// A guest's stack. Tokio's threads have 2 MiB, and the host's own frames need some of it.
@@ -38,7 +36,7 @@ pub(crate) fn start() -> Result<NewEngine, HostError> {
     }
 }
 
-/// One whose code runs on any processor of this kind, and not only on one like this.
+/// An engine whose code runs on any processor of this kind, and not only on the present one.
 pub(crate) fn for_any_processor() -> Result<Engine, HostError> {
     let mut config = base_config();
     config.target(env!("TARGET")).map_err(HostError::engine)?;
@@ -49,17 +47,17 @@ fn base_config() -> Config {
     let mut config = Config::new();
     config
         .wasm_component_model(true)
-        // The epoch bounds the wall clock; fuel stops a loop twenty times sooner and always at the
-        // same place. Neither costs more than 3 ns a call.
+        // The epoch limits the wall time; fuel stops a loop twenty times sooner and always at the same place. Neither
+        // costs more than 3 ns per call.
         .epoch_interruption(true)
         .consume_fuel(true)
-        // On by default where the async feature is compiled in, and then 2.5 times slower a call.
+        // On by default if the async feature is compiled in, and then each call is 2.5 times slower.
         .concurrency_support(false)
         .max_wasm_stack(STACK_BYTES)
         .cranelift_opt_level(OptLevel::Speed)
         .memory_reservation(MAX_MEMORY_BYTES as u64)
         .memory_guard_size(64 << 10)
-        // What no policy needs. Advisories sit in what is rarely used.
+        // Features that no policy needs. Security advisories mostly concern rarely used features.
         .wasm_memory64(false)
         .wasm_multi_memory(false)
         .wasm_relaxed_simd(false);

@@ -1,6 +1,6 @@
-//! What can go wrong before a policy is asked: the host cannot start, or a policy cannot be loaded.
-//! Each prints as one line that names the policy and says what to do. What goes wrong while a policy
-//! is asked is a fault, see `lockwarden_lock::decision::FaultKind`.
+//! What can go wrong before a policy is asked: the host cannot start, or a policy cannot be loaded. Each error prints
+//! as one line that names the policy and says what to do. A failure while a policy is asked is a fault, see
+//! `lockwarden_lock::decision::FaultKind`.
 
 use crate::bindings::v1::ABI;
 use std::io;
@@ -238,7 +238,7 @@ pub enum LoadError {
     },
 }
 
-/// The longest text of a guest or of the engine that an error repeats, in characters.
+/// The most characters of a guest's or the engine's text that an error repeats.
 const SHOWN_CHARS: usize = 500;
 
 /// A text as a part of one line: control characters become spaces, and it is cut.

@@ -1,5 +1,5 @@
-//! One loaded set of chains: immutable, shared by all threads, exchanged as a whole. It holds what
-//! instances are made from and no instance. Next: `chains.rs`, which makes them.
+//! One loaded set of chains: immutable, shared by all threads, replaced as a whole. It contains what instances are made
+//! from, but no instance. Next: `chains.rs`, which makes them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::history::Asking;
 use crate::instance::{Kind, Member};
 use crate::meter::{Meters, PolicyCounters};
 
-/// A loaded set of chains. Made by [`PolicyHost::load`](crate::PolicyHost::load), published by
-/// whoever asked for it, followed by every thread's [`Chains`](crate::Chains).
+/// A loaded set of chains. [`PolicyHost::load`](crate::PolicyHost::load) makes it, its caller publishes it, and every
+/// thread's [`Chains`](crate::Chains) follow it.
 pub struct Generation {
     pub(crate) id: u64,
-    /// By place of the namespace in the configuration.
+    /// By the namespace's place in the configuration.
     pub(crate) chains: Vec<Chain>,
     pub(crate) policies: Vec<PolicyInfo>,
     pub(crate) meters: Arc<Meters>,
-    /// Whether any chain asks what clients hold: looked at with each grant.
+    /// Whether any chain asks for clients' holdings: checked at each grant.
     pub(crate) asks_holdings: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Chain {
     pub(crate) members: Vec<Member>,
 }
 
-/// What people are told about a loaded policy.
+/// What is shown to people about a loaded policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
     /// Its name.
@@ -39,32 +39,32 @@ pub struct PolicyInfo {
     pub sha256: String,
     /// Whether it ships with the proxy.
     pub ships: bool,
-    /// Its version, where it has one: the proxy's, for those that ship with it.
+    /// Its version, if it has one: the proxy's, for policies that ship with it.
     pub version: Option<Arc<str>>,
-    /// Whether it may ask who clients are.
+    /// Whether it may ask for clients' identities.
     pub asks_clients: bool,
 }
 
-/// What is known of a policy under the settings of one namespace, since it was asked sample requests.
+/// What the sample requests showed about a policy under the settings of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedPolicy {
     /// Its name.
     pub name: Arc<str>,
-    /// About which operations it is asked.
+    /// The operations about which it is asked.
     pub judges: Vec<Operation>,
     /// The most fuel that a sample request burnt, the longest key and owner token among them.
     pub most_fuel: u64,
-    /// What one decision may burn.
+    /// The fuel limit of one decision.
     pub fuel_limit: u64,
 }
 
 impl Chain {
-    /// Whether any of its policies asks what clients did lately.
+    /// Whether any of its policies asks for clients' recent actions.
     pub(crate) fn asks_history(&self) -> bool {
         self.members.iter().any(|member| member.history.is_some())
     }
 
-    /// Whether any of its policies asks what clients hold.
+    /// Whether any of its policies asks for clients' holdings.
     pub(crate) fn asks_holdings(&self) -> bool {
         self.members.iter().any(|member| member.asks_holdings)
     }
@@ -79,7 +79,7 @@ impl Chain {
 }
 
 impl PolicyInfo {
-    /// The first twelve digits of the digest: what metrics and records carry.
+    /// The first twelve digits of the digest, as in metrics and records.
     #[must_use]
     pub fn digest(&self) -> &str {
         &self.sha256[..12]
@@ -99,13 +99,14 @@ impl Generation {
         &self.policies
     }
 
-    /// Whether an answer of this chain may depend on what was asked before: a policy of it asks what clients did lately.
+    /// Whether an answer of this chain may depend on earlier questions: one of its policies asks for clients' recent
+    /// actions.
     #[must_use]
     pub fn asks_history(&self, namespace: NamespaceId) -> bool {
         self.chains.get(usize::from(namespace.0)).is_some_and(Chain::asks_history)
     }
 
-    /// Whether any chain asks what clients hold.
+    /// Whether any chain asks for clients' holdings.
     #[must_use]
     pub fn asks_holdings(&self) -> bool {
         self.asks_holdings
@@ -118,7 +119,7 @@ impl Generation {
         members.filter(|member| member.kind != Kind::Reports).map(|member| member.meter.policy())
     }
 
-    /// What trying out the policies of a namespace has shown, in the order of its chain.
+    /// The results of testing the policies of a namespace, in the order of its chain.
     pub fn tried(&self, namespace: NamespaceId) -> impl Iterator<Item = TriedPolicy> {
         let chain = self.chains.get(usize::from(namespace.0));
         let members = chain.into_iter().flat_map(|chain| &chain.members);
@@ -130,7 +131,7 @@ impl Generation {
         })
     }
 
-    /// What every policy did since the host was made, by name; also those of earlier generations.
+    /// Counters of every policy since the host was made, by name; also those of earlier generations.
     #[must_use]
     pub fn counters(&self) -> Vec<(Arc<str>, PolicyCounters)> {
         self.meters.read()

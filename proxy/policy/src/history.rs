@@ -1,6 +1,7 @@
-//! What clients did lately, as far as this process has seen: how often a lock was asked for, and budgets that refill; and what they hold,
-//! which comes with the question. Policies ask for it ([`v1::history`]). Times are those of the questions, so the same questions in the
-//! same order get the same answers. What is kept has a bound; what finds no room is not counted, which refuses nothing.
+//! Clients' recent actions, as far as this process has seen: how often a lock was requested, and budgets that refill;
+//! and their holdings, which come with the question. Policies ask for these ([`v1::history`]). Times are those of the
+//! questions, so the same questions in the same order get the same answers. Memory is bounded; an action that finds no
+//! room is not counted, which refuses nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,22 +13,22 @@ use lockwarden_lock::decision::{Holdings, Question};
 
 use crate::bindings::v1::history::Whose;
 
-/// Tries are counted over so many seconds.
+/// The number of seconds over which attempts are counted.
 const SECONDS: usize = 10;
 
-/// So many maps, so that threads seldom wait for one another.
+/// The number of maps, so that threads seldom wait for each other.
 const SHARDS: usize = 16;
 
-/// Locks, and applications that ask for one, in each map.
+/// The most locks, and applications that request one, in each map.
 const MAX_WINDOWS: usize = 4096;
 
-/// Budgets in each map.
+/// The most budgets in each map.
 const MAX_BUDGETS: usize = 640;
 
 /// See the module.
 pub(crate) struct History {
     shards: [Mutex<Shard>; SHARDS],
-    /// What is answered in place of all that, where an author asks; a proxy looks no further than whether there is any.
+    /// What is answered instead, if an author sets that; a proxy only checks whether there is any.
     pretends: AtomicBool,
     pretended: Mutex<Pretended>,
 }
@@ -38,14 +39,14 @@ struct Shard {
     budgets: HashMap<u64, Budget>,
 }
 
-/// What a policy that asks for it is told, whatever has been.
+/// The answers to a policy that asks, regardless of what happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pretended {
-    /// Tries of the client's application.
+    /// Attempts of the client's application.
     pub application: u32,
-    /// Tries of all.
+    /// Attempts of all clients.
     pub everyone: u32,
-    /// Budgets of which nothing is left.
+    /// Budgets that are used up.
     pub spent: Vec<String>,
     /// What the client holds.
     pub holdings: Holdings,
@@ -57,17 +58,17 @@ impl Default for Pretended {
     }
 }
 
-/// Tries of the last seconds.
+/// The attempts of the last seconds.
 #[derive(Clone, Copy, Default)]
 struct Window {
-    /// The second of the newest.
+    /// The second of the newest attempt.
     newest: u64,
-    /// By the second, its last digit first.
+    /// By the second, modulo the number of places.
     counts: [u32; SECONDS],
 }
 
 impl Window {
-    /// Forgets what is older than the window that ends with this second.
+    /// Clears what is older than the window that ends with this second.
     fn turn(&mut self, second: u64) {
         let passed = second.saturating_sub(self.newest);
         for step in 1..=passed.min(SECONDS as u64) {
@@ -88,13 +89,13 @@ impl Window {
     }
 }
 
-/// What is left of a budget, by when it is full again, in microseconds: it refills evenly.
+/// The state of a budget, as the time at which it is full again, in microseconds: it refills evenly.
 #[derive(Clone, Copy)]
 struct Budget {
     full_at: u64,
 }
 
-/// Who asks about which lock, when, and what it holds.
+/// The client and lock of a question, its time, and the client's holdings.
 #[derive(Clone)]
 pub(crate) struct Asking {
     /// The client's handle.
@@ -106,7 +107,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// `chain` is the name of the chain that is asked: none spends what is another's.
+    /// `chain` is the name of the chain that is asked: no chain uses up another one's budget.
     pub(crate) fn new(chain: &str, question: &Question<'_>, application: &str, holdings: Holdings) -> Asking {
         Asking {
             client: question.client,
@@ -148,7 +149,7 @@ impl History {
         what(&mut shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A client tries to take a lock.
+    /// Counts an attempt to take a lock.
     pub(crate) fn tried(&self, asking: &Asking) {
         let second = asking.now_ms / 1000;
         for (_, key) in asking.windows() {
@@ -163,7 +164,7 @@ impl History {
         }
     }
 
-    /// How often the lock was tried in the last seconds, this time included.
+    /// How often the lock was requested in the last seconds, this time included.
     pub(crate) fn tries(&self, asking: &Asking, whose: Whose) -> u32 {
         let pretended = self.pretended(|pretended| match whose {
             Whose::Application => pretended.application,
@@ -177,13 +178,13 @@ impl History {
         })
     }
 
-    /// What the client holds.
+    /// The client's holdings.
     pub(crate) fn holdings(&self, asking: &Asking) -> Arc<Holdings> {
         let pretended = self.pretended(|pretended| Arc::new(pretended.holdings.clone()));
         pretended.unwrap_or_else(|| asking.holdings.clone())
     }
 
-    /// Takes one of a budget of the client's application that has `most` and refills evenly in `per_ms`.
+    /// Takes one from a budget of the client's application that has `most` and refills evenly within `per_ms`.
     pub(crate) fn take(&self, asking: &Asking, policy: &str, (budget, most, per_ms): (&str, u32, u64)) -> bool {
         if let Some(is_there) = self.pretended(|pretended| !pretended.spent.iter().any(|spent| spent == budget)) {
             return is_there;
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(told(&asking("b", "shop", 29_999)), [0, 0]);
         assert_eq!(told(&asking("a", "shop", 34_000)), [5, 10]);
         assert_eq!(told(&asking("a", "shop", 39_000)), [0, 0]);
-        // A clock that goes back forgets nothing.
+        // A clock that goes back clears nothing.
         history.tried(&asking("a", "shop", 5_000));
         assert_eq!(told(&asking("a", "shop", 29_999)), [11, 21]);
     }
@@ -257,7 +258,7 @@ mod tests {
         };
         assert_eq!([0, 0, 0, 0].map(|now| takes("shop", now)), [true, true, true, false]);
         assert!(takes("billing", 0), "each application has its own");
-        // One try a second: each is there, though others between them were refused.
+        // One attempt per second: each is counted, though others between them were refused.
         for second in 1..20 {
             assert!(takes("shop", second * 1000), "{second}");
             assert!(!takes("shop", second * 1000 + 500), "{second}");
@@ -280,7 +281,7 @@ mod tests {
         let full = asking("one more", "shop", 0);
         history.tried(&full);
         assert_eq!(history.tries(&full, Whose::Everyone), 0);
-        // Old ones make room.
+        // Old ones are replaced.
         let later = asking("one more", "shop", 11_000);
         history.tried(&later);
         assert_eq!(history.tries(&later, Whose::Everyone), 1);

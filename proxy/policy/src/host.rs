@@ -1,6 +1,5 @@
-//! The host: one a process. It turns sources and chains into a [`Generation`], or into the list of
-//! everything that is wrong with them. It asks no policy about a client's command; that is
-//! `chains.rs`.
+//! The host: one per process. It turns sources and chains into a [`Generation`], or into the list of everything that is
+//! wrong with them. It asks no policy about a client's command; `chains.rs` does that.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +25,7 @@ use crate::said::Said;
 use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, RULES, builtin};
 use crate::ticker::Ticker;
 
-/// The engine, its ticker and the counters. Made once a process, dropped at its end.
+/// The engine, its ticker and the counters. Made once per process, dropped at its end.
 pub struct PolicyHost {
     engine: Engine,
     ticker: Arc<Ticker>,
@@ -34,9 +33,9 @@ pub struct PolicyHost {
     meters: Arc<Meters>,
     history: Arc<History>,
     generations: AtomicU64,
-    /// What the last load compiled, by the digest of the module.
+    /// The modules that the last load compiled, by digest.
     compiled: Mutex<BTreeMap<[u8; 32], Arc<Compiled>>>,
-    /// What policies say that were built for debugging; only an author's host loads them.
+    /// The output of policies built for debugging; only an author's host loads these.
     said: Option<Arc<Said>>,
 }
 
@@ -50,7 +49,7 @@ pub struct ChainSpec {
     pub policies: Vec<(String, Vec<(String, String)>)>,
 }
 
-/// What a source became: how it may be instantiated, or an error that was reported already.
+/// The result for a source: a compiled module, or an error that was already reported.
 type Loaded<'a> = BTreeMap<&'a str, Option<(&'a PolicySource, Arc<Compiled>)>>;
 
 impl PolicyHost {
@@ -62,7 +61,7 @@ impl PolicyHost {
         PolicyHost::start(None, None)
     }
 
-    /// Starts the engine for an author, who hears what policies say that were built for debugging.
+    /// Starts the engine for an author, with the output of policies built for debugging.
     ///
     /// # Errors
     /// If this machine cannot run it.
@@ -70,7 +69,7 @@ impl PolicyHost {
         PolicyHost::start(None, Some(said))
     }
 
-    /// Starts the engine with an observer that is told about evaluations and failures.
+    /// Starts the engine with an observer of evaluations and failures.
     ///
     /// # Errors
     /// If this machine cannot run it.
@@ -138,7 +137,7 @@ impl PolicyHost {
         })
     }
 
-    /// What a module says of itself. It is read and compiled, and nothing of it is run.
+    /// What a module contains about itself. It is read and compiled, and none of it is run.
     ///
     /// # Errors
     /// Why it could not be loaded.
@@ -146,26 +145,26 @@ impl PolicyHost {
         loader::inspect(&self.engine, source)
     }
 
-    /// Has policies be told this of what clients did lately, and nothing that they do count: for an author, who asks the same
-    /// twice.
+    /// Makes policies get these answers about clients' recent actions, and nothing that clients do counts: for an
+    /// author, who asks the same question twice.
     pub fn pretend(&self, what: Pretended) {
         self.history.pretend(what);
     }
 
-    /// What every policy did since the host was made, by name.
+    /// Counters of every policy since the host was made, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(Arc<str>, PolicyCounters)> {
         self.meters.read()
     }
 
-    /// Whether instances come out of a pool. Without one, where the address space is limited
-    /// (`ulimit -v`), making an instance takes 12 µs instead of 3 and their number is not bounded.
+    /// Whether instances come from a pool. Without one, if the address space is limited (`ulimit -v`), making an
+    /// instance takes 12 µs instead of 3, and their number is not limited.
     #[must_use]
     pub fn is_pooled(&self) -> bool {
         self.pooled
     }
 
-    /// Compiles all modules at the same time: each has parts that only one core can work on.
+    /// Compiles all modules in parallel: each has parts that only one core can work on.
     fn compile(&self, sources: &[&PolicySource]) -> Vec<Result<Arc<Compiled>, LoadError>> {
         let compiled = self.compiled.lock();
         let kept = compiled.unwrap_or_else(PoisonError::into_inner).clone();
@@ -195,7 +194,7 @@ impl PolicyHost {
         }
     }
 
-    /// Puts one chain together and tries it out.
+    /// Builds one chain and tests it.
     fn chain(&self, spec: &ChainSpec, loaded: &Loaded<'_>, errors: &mut Vec<LoadError>) -> Chain {
         let mut chain = Chain { namespace: spec.namespace.clone(), members: Vec::with_capacity(spec.policies.len()) };
         for (place, (name, settings)) in spec.policies.iter().enumerate() {
@@ -242,7 +241,7 @@ impl PolicyHost {
         chain
     }
 
-    /// Every thread has an instance of every policy of every chain, and for a moment two.
+    /// Checks the number of instances: every thread has one of every policy of every chain, and for a moment two.
     fn check_room(&self, chains: &[Chain], errors: &mut Vec<LoadError>) {
         let members: usize = chains.iter().map(|chain| chain.members.len()).sum();
         let threads = thread::available_parallelism().map_or(1, |threads| threads.get());
@@ -263,7 +262,7 @@ impl fmt::Debug for PolicyHost {
     }
 }
 
-/// The built-in policies that chains name and the sources do not.
+/// The built-in policies that chains name and that are missing from the sources.
 fn implied(sources: &[PolicySource], chains: &[ChainSpec]) -> Vec<PolicySource> {
     BUILT_IN_NAMES
         .into_iter()
@@ -291,26 +290,26 @@ fn is_rules(source: &PolicySource) -> bool {
     matches!(source.module, ModuleSource::BuiltIn(policy) if policy.name == RULES)
 }
 
-/// Whether a policy that imports who clients are may ask for it. Rules can only where one of them spells it; looking it up
-/// for each question costs three texts.
+/// Whether a policy that imports the clients' identities may ask for them. Rules may do so only if one of them names
+/// them; looking them up for each question costs three texts.
 fn may_ask_clients(kind: Kind, settings: &[v1::Setting]) -> bool {
     kind == Kind::Policy || settings.iter().any(|setting| setting.value.contains("client."))
 }
 
-/// The same of what clients did lately.
+/// The same for clients' recent actions.
 fn may_ask_history(kind: Kind, settings: &[v1::Setting]) -> bool {
     let asks = |setting: &v1::Setting| setting.value.contains("tries.") || setting.name.ends_with(".rate");
     may_ask_holdings(kind, settings) || settings.iter().any(asks)
 }
 
-/// The same of what clients hold.
+/// The same for clients' holdings.
 fn may_ask_holdings(kind: Kind, settings: &[v1::Setting]) -> bool {
     let asks = |setting: &v1::Setting| setting.value.contains("held.") || setting.name.ends_with(".order");
     kind == Kind::Policy || settings.iter().any(asks)
 }
 
-/// The settings of rules that refuse, and of those with `only = "report"`, which are asked by themselves: the contract has no
-/// answer that permits and says what would be refused. The second are none where no rule only reports.
+/// The settings of rules that refuse, and of those with `only = "report"`, which are asked separately: the contract has
+/// no answer that permits and says what would be refused. The second are empty if no rule only reports.
 fn reported(settings: &[(String, String)]) -> (Vec<v1::Setting>, Vec<v1::Setting>) {
     let named =
         |name: &str| name.strip_prefix("rule.").and_then(|rest| rest.rsplit_once('.')).map(|(rule, _)| rule.to_owned());
@@ -319,7 +318,7 @@ fn reported(settings: &[(String, String)]) -> (Vec<v1::Setting>, Vec<v1::Setting
     let (mut enforced, mut reported) = (Vec::new(), Vec::new());
     for one in settings {
         match named(&one.0) {
-            // Times of zones are for both.
+            // The changes of zones are for both.
             None => {
                 enforced.push(setting(one));
                 if !only.is_empty() {
@@ -367,7 +366,7 @@ mod tests {
         let second = compiled(&load(chain("2m", &names)).expect("it is right"));
         assert!(first.iter().zip(&second).all(|(a, b)| Arc::ptr_eq(a, b)));
 
-        // What no chain names any more is not kept.
+        // Modules that no chain names any more are dropped.
         load(chain("2m", &["fencing"])).expect("it is right");
         let third = compiled(&load(chain("2m", &names)).expect("it is right"));
         assert!(Arc::ptr_eq(&first[0], &third[0]) && !Arc::ptr_eq(&first[1], &third[1]));

@@ -1,5 +1,5 @@
-//! One live instance of a policy: its store, its limits, one call at a time. An instance that failed
-//! once is never called again. It knows no chain; next: `chains.rs`.
+//! One live instance of a policy: its store, its limits, one call at a time. An instance that has failed is never
+//! called again. It knows no chain; next: `chains.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +17,36 @@ use crate::source::Limits;
 use crate::store::State;
 use crate::ticker::Ticker;
 
-/// A policy as one chain uses it: compiled, with the settings of its namespace.
+/// A policy as used by one chain: compiled, with the settings of its namespace.
 pub(crate) struct Member {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) settings: Vec<v1::Setting>,
-    /// What it said it judges when it was tried out; it permits everything else.
+    /// The operations that it judges, as it declared when it was tested; it permits all others.
     pub(crate) judged: v1::Operations,
-    /// The most that one of the samples burnt when it was tried out.
+    /// The most fuel that one of the samples used when it was tested.
     pub(crate) most_fuel: u64,
     pub(crate) limits: Limits,
     pub(crate) meter: Arc<Meter>,
     pub(crate) ticker: Arc<Ticker>,
-    /// Whether it can ask who the client is under these settings.
+    /// Whether it can ask for the client's identity under these settings.
     pub(crate) asks_clients: bool,
-    /// What it can ask of what clients did lately under these settings.
+    /// Set if it can ask for clients' recent actions under these settings.
     pub(crate) history: Option<Arc<History>>,
-    /// Whether it can ask what clients hold.
+    /// Whether it can ask for clients' holdings.
     pub(crate) asks_holdings: bool,
     pub(crate) kind: Kind,
-    /// It is told the kind of a question only.
+    /// It only gets the kind of a question.
     pub(crate) judges_kinds: bool,
 }
 
-/// What an answer of a member is.
+/// The kind of a member, which decides what its answers mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A policy's.
+    /// An ordinary policy.
     Policy,
-    /// That of the built-in policy `rules`: what it says begins with the name of a rule, on a line of its own.
+    /// The built-in policy `rules`: the first line of its text is the name of a rule.
     Rules,
-    /// The same of rules that only report: it changes nothing.
+    /// The same for rules that only report: its answers have no effect.
     Reports,
 }
 
@@ -57,36 +57,35 @@ pub(crate) struct Failure {
     pub(crate) detail: String,
 }
 
-/// Why there is no instance.
+/// Why an instance could not be made.
 #[derive(Debug)]
 pub(crate) enum NotStarted {
-    /// It did not get that far.
+    /// It failed while starting.
     Failed(Failure),
     /// It refused its settings, in its own words.
     Rejected(String),
 }
 
-/// What one call may burn.
+/// The limits of one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Budget {
     fuel: u64,
-    /// Of its thread's time.
+    /// The limit of its thread's CPU time.
     deadline: Duration,
 }
 
 impl Budget {
-    /// A decision on the way of a command.
+    /// A decision about a client's command.
     pub(crate) fn decide(limits: &Limits) -> Budget {
         Budget { fuel: limits.fuel, deadline: limits.deadline }
     }
 
-    /// Instantiating and configuring: rare, and done again only after a failure.
+    /// Instantiating and configuring: rare, and repeated only after a failure.
     pub(crate) fn configure(limits: &Limits) -> Budget {
         Budget { fuel: limits.fuel.saturating_mul(10), deadline: limits.deadline.saturating_mul(10) }
     }
 
-    /// The same with more time, for loading: no client waits, and what is done for the first time takes
-    /// longer.
+    /// The same with more time, for loading: no client waits, and what is done for the first time takes longer.
     #[must_use]
     pub(crate) fn patient(self) -> Budget {
         Budget { deadline: self.deadline.saturating_mul(50), ..self }
@@ -100,18 +99,18 @@ pub(crate) struct Instance {
     judged: v1::Operations,
 }
 
-/// A question, and the request that components want it in, which is filled when the first one does.
+/// A question, and the request in the form that components need, which is filled for the first policy that needs it.
 pub(crate) struct Asked<'a> {
     question: &'a Question<'a>,
     request: &'a mut v1::Request,
     filled: Option<Filled>,
 }
 
-/// What a request has in it.
+/// What a request contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filled {
     Question,
-    /// Its kind only.
+    /// Only its kind.
     Kind,
 }
 
@@ -132,7 +131,7 @@ impl<'a> Asked<'a> {
         QuestionKind::of(self.question)
     }
 
-    /// As this policy is told it.
+    /// The request in the form for this policy.
     fn request(&mut self, member: &Member) -> &v1::Request {
         let wanted = if member.judges_kinds { Filled::Kind } else { Filled::Question };
         if self.filled != Some(wanted) {
@@ -174,7 +173,7 @@ impl Instance {
         (client, asking): (Option<(u64, ClientDescription)>, Option<&Asking>),
     ) -> Result<v1::Answer, Failure> {
         prepare(&mut self.store, budget)?;
-        // Kept only where a policy can be asked: a write to the store's data is not free.
+        // Only stored if a policy can ask: a write to the store's data is not free.
         if member.asks_clients {
             self.store.data_mut().client = client;
         }
@@ -187,7 +186,7 @@ impl Instance {
         Ok(answer)
     }
 
-    /// How often it has asked who the client is since that was last counted.
+    /// How often it has asked for the client's identity since the last call of this function.
     pub(crate) fn take_client_questions(&mut self) -> u64 {
         match self.store.data().client_questions {
             0 => 0,
@@ -195,23 +194,23 @@ impl Instance {
         }
     }
 
-    /// What the last call burnt of its budget.
+    /// The fuel that the last call used of its budget.
     pub(crate) fn burnt(&self, budget: Budget) -> u64 {
         // The store counts fuel, so there is an amount.
         budget.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0))
     }
 }
 
-/// The longest text that a policy which was built for debugging may say at once.
+/// The longest text that a policy built for debugging may output at once.
 const SAID_BYTES: usize = 1 << 20;
 
-/// The host's allowance for what a guest hands over in one call: its texts and the fixed parts.
+/// The host's limit for what a guest passes in one call: its texts and the fixed parts.
 fn hostcall_fuel(limits: &Limits) -> usize {
     const FIXED_PARTS: usize = 1 << 10;
     limits.output_bytes.saturating_add(FIXED_PARTS)
 }
 
-/// Instantiates a policy and hands it its settings.
+/// Instantiates a policy and passes its settings.
 fn configured(member: &Member, store: &mut Store<State>) -> Result<(v1::Policy, v1::Operations), NotStarted> {
     let configured = (|| {
         let exports = member.compiled.policy.instantiate(&mut *store)?;
@@ -226,7 +225,7 @@ fn configured(member: &Member, store: &mut Store<State>) -> Result<(v1::Policy, 
 }
 
 fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
-    // Written only where it changes, which is rare: a write to the store's data is not free.
+    // Written only if it changes, which is rare: a write to the store's data is not free.
     if !store.data().is_armed(budget.deadline) {
         store.data_mut().arm(budget.deadline);
     }
@@ -236,8 +235,8 @@ fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
     fuelled.map_err(|error| failure(store, &error))
 }
 
-/// An answer may not be longer than the policy's limit, and what it says ends up in one line: behind the name of the rule,
-/// which a policy of one's own does not name.
+/// Checks that an answer is not longer than the policy's limit, and makes its text one line: after the name of the
+/// rule, which a custom policy does not have.
 fn accept(answer: &mut v1::Answer, member: &Member) -> Result<(), Failure> {
     let v1::Answer::Deny { rule, detail, .. } = answer else {
         return Ok(());
@@ -263,7 +262,7 @@ fn accept(answer: &mut v1::Answer, member: &Member) -> Result<(), Failure> {
 
 fn failure(store: &Store<State>, error: &wasmtime::Error) -> Failure {
     let kind = if store.data().memory_refused {
-        // The guest gave up by a trap of its own; what made it do so is what people look for.
+        // The guest stopped itself by a trap; the cause of that is what people look for.
         FaultKind::Memory
     } else {
         match error.downcast_ref::<Trap>() {
@@ -271,7 +270,7 @@ fn failure(store: &Store<State>, error: &wasmtime::Error) -> Failure {
             Some(Trap::OutOfFuel) => FaultKind::Fuel,
             Some(Trap::StackOverflow | Trap::AllocationTooLarge) => FaultKind::Memory,
             Some(_) => FaultKind::Trap,
-            // Not the guest's code but its answer: no text, no case, out of its memory, too long.
+            // Not the guest's code failed but its answer: not text, no such case, outside its memory, or too long.
             None => FaultKind::BadReply,
         }
     };

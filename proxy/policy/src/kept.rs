@@ -1,5 +1,5 @@
-//! Built-in policies as machine code beside a debug binary, so that a test's proxy starts without compiling them: they
-//! took a tenth of a second of CPU, two thousand times a run of all tests. No release has this: machine code that is
+//! Built-in policies as machine code beside a debug binary, so that a test's proxy starts without compiling them: that
+//! took a tenth of a second of CPU, two thousand times in a run of all tests. No release has this: machine code that is
 //! read from a file is trusted.
 
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-/// The compiled form of `module`, whose digest is given: the one that is kept, or what `compile` makes, which is then kept
-/// where that is possible.
+/// The compiled form of `module` with this digest: the stored one, or the result of `compile`, which is then stored if
+/// possible.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub(crate) fn or_compile<E>(
     }
     let compiled = compile()?;
     if let Ok(code) = compiled.serialize() {
-        // Others may do the same now: each writes a file of its own, and the last one stays.
+        // Other processes may do the same now: each writes its own file, and the last one stays.
         static DRAFTS: AtomicU32 = AtomicU32::new(0);
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = file.with_extension(format!("{}-{number}", std::process::id()));

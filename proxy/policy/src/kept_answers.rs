@@ -1,4 +1,4 @@
-//! Answers that are given again without asking: of policies that are told nothing but the kind of a question, so that an answer
+//! Answers that are reused without asking: those of policies that only get the kind of a question, so that an answer
 //! cannot depend on anything else. Each thread has its own, by chain and policy, until the next generation.
 
 use lockwarden_lock::decision::{Operation, Question, Traits};
@@ -6,10 +6,10 @@ use lockwarden_lock::time::AskedMs;
 
 use crate::bindings::v1::Answer;
 
-/// The most that is kept. A client can ask for as many TTLs as it likes; the oldest answer goes.
+/// The most stored answers. A client can use as many TTLs as it likes; the oldest answer is replaced.
 const MAX_KEPT: usize = 32;
 
-/// All that such a policy is told.
+/// All that such a policy gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuestionKind {
     operation: Operation,
@@ -28,7 +28,7 @@ impl QuestionKind {
         }
     }
 
-    /// The question that stands for all of this kind.
+    /// A question that represents all of this kind.
     pub(crate) fn question(self) -> Question<'static> {
         Question {
             owner_token: self.has_owner_token.then_some(b""),
@@ -39,7 +39,7 @@ impl QuestionKind {
     }
 }
 
-/// What was answered, and what that burnt.
+/// An answer, and the fuel that it used.
 #[derive(Clone)]
 pub(crate) struct Kept {
     pub(crate) kind: QuestionKind,
@@ -51,7 +51,7 @@ pub(crate) struct Kept {
 #[derive(Default)]
 pub(crate) struct KeptAnswers {
     kept: Vec<Kept>,
-    /// The place of the oldest, once there is no room.
+    /// The place of the oldest, once it is full.
     oldest: usize,
 }
 

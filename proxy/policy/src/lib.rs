@@ -1,7 +1,7 @@
-//! The Wasm host: it loads policies, keeps them within their limits and merges what a chain of them
-//! answers into one [`Decision`](lockwarden_lock::decision::Decision). It never talks to a backend
-//! or a client. Next: [`PolicyHost::load`] for how a policy comes in, then [`Chains`] for the way of
-//! one question; `wit/policy.wit` is the contract.
+//! The Wasm host: it loads policies, keeps them within their limits and merges the answers of a chain into one
+//! [`Decision`](lockwarden_lock::decision::Decision). It never talks to a backend or a client. Next:
+//! [`PolicyHost::load`] for loading a policy, then [`Chains`] for the path of one question; `wit/policy.wit` is the
+//! contract.
 
 mod ahead;
 mod bindings;

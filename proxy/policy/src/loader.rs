@@ -1,6 +1,5 @@
-//! From a file to something that can be instantiated: read, compare with the pin, make a component
-//! of a core module, look at what it imports, compile, link. It runs no guest code. Next:
-//! `host.rs`, which configures and checks what came out of here.
+//! From a file to something that can be instantiated: read, compare with the pin, make a component of a core module,
+//! check its imports, compile, link. It runs no guest code. Next: `host.rs`, which configures and tests the result.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -27,21 +26,21 @@ use crate::store::State;
 /// The largest file that is read: guests in interpreted languages have about 20 MB.
 pub const MAX_MODULE_BYTES: u64 = 64 << 20;
 
-/// A policy that is compiled and linked, good for any number of instances.
+/// A policy that is compiled and linked, for any number of instances.
 pub(crate) struct Compiled {
     pub(crate) policy: v1::PolicyPre<State>,
-    /// Whether it may ask who the client is.
+    /// Whether it may ask for the client's identity.
     pub(crate) asks_clients: bool,
-    /// Whether it may ask what clients did lately.
+    /// Whether it may ask for clients' recent actions.
     pub(crate) asks_history: bool,
     pub(crate) sha256: [u8; 32],
-    /// Whether it may say what it prints.
+    /// Whether it may output text.
     pub(crate) is_for_debugging: bool,
-    /// What its author says of it, where that can be read.
+    /// Its author's description, if that can be read.
     pub(crate) metadata: Option<Metadata>,
 }
 
-/// Compiles a policy, unless its module was `kept`. One that was built for debugging is taken where what it says is heard.
+/// Compiles a policy, unless its module was `kept`. One built for debugging is accepted only if its output is read.
 pub(crate) fn compile(
     engine: &Engine,
     source: &PolicySource,
@@ -79,26 +78,26 @@ pub(crate) fn built_in_component(engine: &Engine, policy: &'static BuiltIn) -> R
     About::of(&PolicySource::built_in(policy)).component(engine, policy.module)
 }
 
-/// What a module says of itself, without running any of it.
+/// What a module contains about itself, read without running any of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleInfo {
     /// The SHA-256 of its bytes, in hex: what `sha256` of a `[[policy]]` pins.
     pub sha256: String,
     /// Its size.
     pub bytes: usize,
-    /// Whether it is a component, and no module that is made one.
+    /// Whether it is a component, rather than a module that is made into one.
     pub is_component: bool,
-    /// The version of the contract that it was built for; `None` where it uses no part that has one.
+    /// The version of the contract for which it was built; `None` if it uses no part that has a version.
     pub contract: Option<String>,
     /// The functions of the proxy that it may call, as `clients.describe`.
     pub calls: Vec<String>,
     /// Whether it was built for debugging, so that no proxy loads it.
     pub is_for_debugging: bool,
-    /// What its author says of it, or why that cannot be read.
+    /// Its author's description, or why that cannot be read.
     pub metadata: Result<Option<Metadata>, String>,
 }
 
-/// Reads and compiles a module as for a chain, and looks at it.
+/// Reads, compiles and examines a module as for a chain.
 pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleInfo, LoadError> {
     let about = About::of(source);
     let bytes = &*about.bytes(source)?;
@@ -122,7 +121,7 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
 }
 
 impl PolicySource {
-    /// The same with the limits that its author says it needs, where it says any. What cannot be read says nothing.
+    /// The same with the limits that its author declares, if any. An unreadable declaration is ignored.
     #[must_use]
     pub fn with_needed_limits(mut self) -> PolicySource {
         let about = About::of(&self);
@@ -162,14 +161,14 @@ fn link(engine: &Engine, component: &Component, said: Option<&Arc<Said>>) -> was
     v1::PolicyPre::new(linker.instantiate_pre(component)?)
 }
 
-/// What the imports of a policy tell of it.
+/// What a policy's imports show about it.
 struct Imports {
     asks_clients: bool,
     asks_history: bool,
     is_for_debugging: bool,
 }
 
-/// What every error about a policy says first.
+/// The beginning of every error about a policy.
 struct About<'a> {
     policy: &'a str,
     place: String,
@@ -227,7 +226,7 @@ impl<'s> About<'s> {
             Ok(component) => return Ok(component),
             Err(detail) => detail,
         };
-        // The encoder names one import at a time; the module knows them all.
+        // The encoder names one import at a time; the module has the whole list.
         let foreign: Vec<String> = match Module::from_binary(engine, module) {
             Ok(module) => {
                 let modules = module.imports().map(|import| import.module().to_owned());
@@ -238,7 +237,7 @@ impl<'s> About<'s> {
         if foreign.is_empty() { Err(self.not_a_policy(&detail)) } else { Err(self.foreign(foreign)) }
     }
 
-    /// Refuses foreign imports, and those of a policy for debugging unless it `may_say` something.
+    /// Refuses foreign imports, and those of a policy for debugging unless `may_say`.
     fn imports(&self, engine: &Engine, component: &Component, may_say: bool) -> Result<Imports, LoadError> {
         let component_type = component.component_type();
         let imports = component_type.imports(engine).map(|(name, _)| name.to_owned());
@@ -292,7 +291,7 @@ struct Asked {
     functions: Vec<String>,
 }
 
-/// What a component asks the proxy for, beside other imports.
+/// The functions of the proxy that a component imports.
 fn asked(engine: &Engine, component: &Component) -> Vec<Asked> {
     let component_type = component.component_type();
     let imports = component_type.imports(engine).filter_map(|(name, import)| {
@@ -310,19 +309,19 @@ fn asked(engine: &Engine, component: &Component) -> Vec<Asked> {
     imports.collect()
 }
 
-/// How the names of all interfaces of the contract begin.
+/// The prefix of the names of all interfaces of the contract.
 const OURS: &str = "lockwarden:policy/";
 
 fn is_ours(import: &str) -> bool {
     import.starts_with(OURS)
 }
 
-/// Whether only a policy imports this that was built for debugging.
+/// Whether only policies built for debugging import this.
 fn is_debugging(import: &str) -> bool {
     import == said::INTERFACE
 }
 
-/// Each name once, as one line, in order of appearance; a dozen says enough.
+/// Each name once, as one line, in order of appearance; a dozen is enough.
 fn dedup(names: Vec<String>) -> Vec<String> {
     const SHOWN: usize = 12;
     let mut once: Vec<String> = Vec::new();
@@ -344,7 +343,7 @@ mod tests {
     use super::*;
     use crate::source::{BUILT_IN_NAMES, builtin};
 
-    /// More would go through memory: an argument block and one more allocation for each list.
+    /// With more parameters they would go through memory: an argument block and one more allocation for each list.
     #[test]
     fn a_request_fits_into_sixteen_core_parameters() {
         let engine = Engine::default();

@@ -1,5 +1,5 @@
-//! What the author of a policy says of it, in a section of its module: read without running anything, shown, and believed in
-//! nothing. Next: `packaging.rs`, which writes it.
+//! The author's description of a policy, in a section of its module: read without running anything, shown, and never
+//! trusted. Next: `packaging.rs`, which writes it.
 
 use std::borrow::Cow;
 
@@ -11,32 +11,32 @@ use crate::error::one_line;
 /// The section's name.
 const SECTION: &str = "lockwarden:policy";
 
-/// The largest that is read.
+/// The largest section that is read.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Keys of a policy that are asked about; of more the first ones.
+/// The most sample keys of a policy; beyond that only the first ones are used.
 const MAX_SAMPLES: usize = 8;
 
-/// The only form there is so far; a later one keeps what this one has.
+/// The only format so far; later ones will contain everything that this one has.
 const FORM: u32 = 1;
 
-/// What the author says of a policy.
+/// The author's description of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// Its name.
     pub name: String,
-    /// Its version, as its author counts.
+    /// Its version, as numbered by its author.
     pub version: String,
-    /// What it is for, in a line.
+    /// Its purpose, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Who is to be asked about it.
+    /// The contact for questions about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
     /// What it needs beyond the usual limits.
     #[serde(default, skip_serializing_if = "NeededLimits::is_usual")]
     pub limits: NeededLimits,
-    /// What it can be told.
+    /// The settings that it knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<SettingInfo>,
     /// Keys about which it is asked when a configuration with it is loaded: some that it permits.
@@ -50,30 +50,30 @@ pub struct Metadata {
 pub struct SettingInfo {
     /// Its name.
     pub name: String,
-    /// What its value is.
+    /// The type of its value.
     #[serde(rename = "type")]
     pub kind: SettingKind,
-    /// It has to be there.
+    /// Whether it is required.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
-    /// What holds where it is not.
+    /// The value if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// The least, of a number or a duration.
+    /// The minimum of a number or a duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<String>,
-    /// The most of it.
+    /// The maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<String>,
     /// The words of a choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// What it means, in a line.
+    /// Its meaning, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
-/// What the value of a setting is.
+/// The type of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingKind {
@@ -105,9 +105,9 @@ impl SettingKind {
         }
     }
 
-    /// A number, or a duration in milliseconds; `None` where a text is neither, and of all else.
+    /// A number, or a duration in milliseconds; `None` if the text is neither, and for all other types.
     fn quantity(self, text: &str) -> Option<i128> {
-        // The longer unit first: `5ms` ends with the shorter one, too.
+        // The longer unit comes first: `5ms` also ends with the shorter one.
         const UNITS: [(&str, i128); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
         match self {
@@ -123,7 +123,7 @@ impl SettingKind {
     }
 }
 
-/// What its `[[policy]]` has to be given; `None` is as usual.
+/// The limits that its `[[policy]]` must set; `None` means the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeededLimits {
     /// Linear memory, in bytes.
@@ -143,7 +143,7 @@ impl NeededLimits {
     }
 }
 
-/// The section as it is written.
+/// The section in its written form.
 #[derive(Serialize, Deserialize)]
 struct Section<'a> {
     v: u32,
@@ -152,7 +152,7 @@ struct Section<'a> {
 }
 
 impl Metadata {
-    /// Reads what a module or component says of itself; `None` if that is nothing.
+    /// Reads the description in a module or component; `None` if there is none.
     ///
     /// # Errors
     /// Why the section that is there cannot be read, in a line.
@@ -162,7 +162,7 @@ impl Metadata {
             Payload::CustomSection(section) if section.name() == SECTION => Some(section.data()),
             _ => None,
         });
-        // What is appended later is the newer one.
+        // A section that was appended later is newer.
         let Some(text) = sections.last() else {
             return Ok(None);
         };
@@ -176,7 +176,7 @@ impl Metadata {
         }
     }
 
-    /// What is wrong with settings, as far as the author has said which there are; nothing where that is not said.
+    /// What is wrong with settings according to the author's list of settings; nothing if there is no such list.
     pub(crate) fn objections(&self, settings: &[(String, String)]) -> Vec<String> {
         if self.settings.is_empty() {
             return Vec::new();
@@ -214,7 +214,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Texts of a file, as lines that can be shown.
+    /// Converts texts of a file to lines that can be shown.
     fn in_lines(self) -> Metadata {
         Metadata {
             name: one_line(&self.name),
@@ -229,7 +229,7 @@ impl Metadata {
 }
 
 impl SettingInfo {
-    /// What contradicts itself in what an author says of a setting, if anything does.
+    /// A contradiction in the author's description of a setting, if any.
     #[must_use]
     pub fn contradiction(&self) -> Option<String> {
         let bounds = [("min", &self.min), ("max", &self.max)].into_iter();
@@ -243,7 +243,7 @@ impl SettingInfo {
         }
     }
 
-    /// What is wrong with a value, if anything is.
+    /// What is wrong with a value, if anything.
     fn objection(&self, value: &str) -> Option<String> {
         let of = |bound: &Option<String>| {
             bound.as_deref().and_then(|bound| Some((self.kind.quantity(bound)?, bound.to_owned())))
@@ -281,7 +281,7 @@ impl SettingInfo {
     }
 }
 
-/// Bytes behind their length, which WebAssembly writes as LEB128.
+/// Bytes preceded by their length, which WebAssembly encodes as LEB128.
 fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes.len();
     loop {
@@ -387,7 +387,7 @@ mod tests {
             let error = Metadata::read(&with(text)).unwrap_err();
             assert!(error.contains(words) && !error.contains('\n'), "{error}");
         }
-        // Cut anywhere it is no section, and what may come in a later version is passed over.
+        // A truncated section is invalid, and additions of later versions are skipped.
         let whole = with(br#"{"v":1,"name":"a\nb","version":"1","colour":"red"}"#);
         for length in 0..whole.len() {
             assert!(Metadata::read(&whole[..length]).is_ok_and(|read| read.is_none()), "{length}");

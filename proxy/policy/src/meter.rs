@@ -1,5 +1,5 @@
-//! Counting what policies do. A meter belongs to a policy's name and lives as long as the host, so a
-//! reload does not reset a counter. It is told what happened and decides nothing.
+//! Counts what policies do. A meter belongs to a policy's name and lives as long as the host, so a reload does not
+//! reset a counter. It is told what happened and decides nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use lockwarden_lock::decision::FaultKind;
 
-/// Told about policies as they run, on the threads where they run; must not block.
+/// Is called about policies while they run, on the threads on which they run; must not block.
 pub trait Observer: Send + Sync {
     /// One evaluation took this long. Sampled: one in 64 evaluations of a policy
     /// by a thread.
     fn evaluated(&self, policy: &str, nanos: u64);
-    /// A policy did not answer.
+    /// A policy failed.
     fn failed(&self, policy: &str, kind: FaultKind);
 }
 
@@ -25,11 +25,11 @@ pub struct PolicyCounters {
     pub calls: u64,
     /// Fuel burnt in decisions.
     pub fuel: u64,
-    /// How often it has asked who a client is.
+    /// How often it has asked for a client's identity.
     pub client_questions: u64,
     /// Linear memory of all live instances, in bytes.
     pub memory_bytes: usize,
-    /// For how many threads, chains and operations it is not asked now.
+    /// The number of threads, chains and operations for which it is not asked now.
     pub open_breakers: usize,
     failures: [u64; FaultKind::ALL.len()],
 }
@@ -80,11 +80,11 @@ pub(crate) struct Meter {
     open_breakers: AtomicUsize,
     failures: [AtomicU64; FaultKind::ALL.len()],
     made: Instant,
-    /// When a failure of each kind is logged next, in milliseconds since then.
+    /// When the next failure of each kind may be logged, in milliseconds since `made`.
     next_lines: [AtomicU64; FaultKind::ALL.len()],
 }
 
-/// What was counted by each thread that asks a policy.
+/// The counters of each thread that asks a policy.
 #[derive(Default)]
 struct Tallies {
     /// As many as there are threads, chains with this policy, and generations still in use.
@@ -103,7 +103,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Adds; says what was there before.
+    /// Adds; returns the value before.
     fn add(counter: &AtomicU64, more: u64) -> u64 {
         let before = counter.load(Ordering::Relaxed);
         counter.store(before.wrapping_add(more), Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Counters {
     }
 }
 
-/// What one thread counts of one policy, handed over when it is dropped.
+/// One thread's counters of one policy, merged when it is dropped.
 pub(crate) struct Tally {
     counters: Arc<Counters>,
     meter: Arc<Meter>,
@@ -124,7 +124,7 @@ impl Tally {
         Tally { counters, meter: meter.clone() }
     }
 
-    /// Counts a call; says whether it should be timed.
+    /// Counts a call; returns whether it should be timed.
     pub(crate) fn called(&self) -> bool {
         let before = Counters::add(&self.counters.calls, 1);
         self.meter.observer.is_some() && before.is_multiple_of(SAMPLED)
@@ -152,10 +152,10 @@ impl Drop for Tally {
     }
 }
 
-/// One evaluation in so many is timed: reading the clock twice costs a fifth of a decision.
+/// One in this many evaluations is timed: reading the clock twice costs a fifth of a decision.
 const SAMPLED: u64 = 64;
 
-/// Lines about failures of one kind are so far apart.
+/// The time between lines about failures of one kind.
 const LINES_APART_MS: u64 = 60_000;
 
 impl Meter {
@@ -186,8 +186,8 @@ impl Meter {
         }
     }
 
-    /// Counts a failure. One of its kind a minute gets a line, with the number of all so far, so that a policy that
-    /// always fails cannot fill the log.
+    /// Counts a failure. One failure of each kind per minute gets a line, with the number of all so far, so that a
+    /// policy that always fails cannot fill the log.
     pub(crate) fn failed(&self, kind: FaultKind, detail: &str) {
         let count = self.failures[place(kind)].fetch_add(1, Ordering::Relaxed) + 1;
         if self.gets_a_line(kind) {
@@ -206,7 +206,7 @@ impl Meter {
         now >= due && next_line.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// So many breakers of a thread were open, and so many are now.
+    /// Updates the number of a thread's open breakers.
     pub(crate) fn breakers_changed(&self, before: usize, now: usize) {
         self.open_breakers.fetch_add(now, Ordering::Relaxed);
         self.open_breakers.fetch_sub(before, Ordering::Relaxed);

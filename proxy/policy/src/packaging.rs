@@ -1,6 +1,6 @@
-//! From what a compiler left to a policy that a proxy loads: the contract is put into a module that has none, the WASI that
-//! some compilers take for granted is linked in as a stub, and the author's words are added. The loader does none of that and
-//! stays strict. It reads no file and runs nothing.
+//! From a compiler's output to a policy that a proxy loads: the contract is embedded into a module without one, the
+//! WASI that some compilers assume is linked in as a stub, and the author's description is added. The loader does none
+//! of that and stays strict. It reads no file and runs nothing.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::encoding::{component_of, is_component, is_module};
 use crate::error::one_line;
 use crate::metadata::Metadata;
 
-/// The contract's text: what generators of other languages read.
+/// The contract's text, for the generators of other languages.
 pub const CONTRACT: &str = include_str!("../../../wit/policy.wit");
 
 /// What a policy that was built for debugging may call besides: never a proxy's.
@@ -29,10 +29,10 @@ world debugging {
 }
 ";
 
-/// The module that WASI preview 1 is imported from.
+/// The module name from which WASI preview 1 is imported.
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// What stands in its place.
+/// The stub that replaces it.
 const WASI_STUB: &str = include_str!("packaging/wasi_stub.wat");
 
 /// Makes a policy of what a compiler left: a module that exports what the contract wants, or a finished component.
@@ -69,7 +69,7 @@ fn of_module(mut module: Vec<u8>, is_for_debugging: bool) -> Result<Vec<u8>, Str
     component_of(&module, if wants_wasi { &adapters } else { &[] })
 }
 
-/// The modules that a module imports from, each as often as it does.
+/// The modules that a module imports from, once for each import.
 fn imports(module: &[u8]) -> Vec<String> {
     let payloads = Parser::new(0).parse_all(module).map_while(Result::ok);
     let sections = payloads.filter_map(|payload| match payload {
@@ -79,8 +79,8 @@ fn imports(module: &[u8]) -> Vec<String> {
     sections.flatten().map(|import| import.module.to_owned()).collect()
 }
 
-/// The contract by the version that a module asks for: an SDK that was written for an older minor version goes on to name
-/// that one, and finds in it what there was.
+/// The contract in the version that a module requests: an SDK written for an older minor version still names that
+/// version, and finds in it what it contained.
 fn contract_for(imports: &[String]) -> Cow<'static, str> {
     let ours = imports.iter().find_map(|import| import.strip_prefix("lockwarden:policy/")?.split_once('@'));
     match (ours, CONTRACT.split_once(';')) {
@@ -89,7 +89,7 @@ fn contract_for(imports: &[String]) -> Cow<'static, str> {
     }
 }
 
-/// Leaves in a module which world it is of.
+/// Stores in a module the world that it implements.
 fn embed(module: &mut Vec<u8>, text: &str, world: &str) -> Result<(), String> {
     let embedded = (|| {
         let mut resolve = Resolve::default();

@@ -1,4 +1,4 @@
-//! What policies that were built for debugging say to their author. A proxy hears none of it: it does not load them.
+//! The output of policies built for debugging, for their author. A proxy never gets any: it does not load them.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -7,25 +7,25 @@ use wasmtime::component::Linker;
 
 use crate::store::State;
 
-/// The function that such a policy calls, and the interface it is in; `packaging.rs` has them as WIT.
+/// The function that such a policy calls, and its interface; `packaging.rs` has them as WIT.
 pub(crate) const INTERFACE: &str = "lockwarden:debug/output@1.0.0";
 const SAY: &str = "say";
 
-/// What is kept of it, in bytes.
+/// The most bytes that are kept.
 const MAX_BYTES: usize = 16 << 10;
 
-/// What was said since it was last taken, piece behind piece.
+/// The output since it was last taken, concatenated.
 #[derive(Debug, Default)]
 pub struct Said(Mutex<Vec<u8>>);
 
 impl Said {
-    /// Takes what was said.
+    /// Takes the output.
     pub fn take(&self) -> String {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&mem::take(&mut *said)).into_owned()
     }
 
-    /// More of it; what does not fit is left out.
+    /// Appends output; what does not fit is dropped.
     fn push(&self, piece: &[u8]) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let room = MAX_BYTES.saturating_sub(said.len());
@@ -33,7 +33,7 @@ impl Said {
     }
 }
 
-/// Lets policies say something.
+/// Lets policies output text.
 pub(crate) fn add_to_linker(linker: &mut Linker<State>, said: &std::sync::Arc<Said>) -> wasmtime::Result<()> {
     let said = said.clone();
     linker.instance(INTERFACE)?.func_wrap(SAY, move |_, (piece,): (Vec<u8>,)| {

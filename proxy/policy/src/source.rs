@@ -1,5 +1,5 @@
-//! Where policies come from and what they may use: those that ship with the proxy, and files of
-//! the operator. Nothing is read or compiled here; that is the loader's.
+//! The sources of policies and their limits: those that ship with the proxy, and files of the operator. Nothing is read
+//! or compiled here; the loader does that.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,12 +15,11 @@ pub struct PolicySource {
     pub module: ModuleSource,
     /// The SHA-256 that the module's bytes must have.
     pub sha256: Option<[u8; 32]>,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
 }
 
-/// Where a module's bytes are: a component, or a core module with the `component-type` section that
-/// `wit-bindgen` leaves in it.
+/// The location of a module's bytes: a component, or a core module with the `component-type` section of `wit-bindgen`.
 #[derive(Clone, Debug)]
 pub enum ModuleSource {
     /// In this binary.
@@ -29,7 +28,7 @@ pub enum ModuleSource {
     File(PathBuf),
     /// In memory.
     Bytes(Vec<u8>),
-    /// In memory, from a place that people know.
+    /// In memory, fetched from another place.
     Fetched {
         /// The place, for messages.
         from: String,
@@ -51,16 +50,15 @@ impl PolicySource {
     }
 }
 
-/// What one instance of a policy may use.
+/// The limits of one instance of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The time of one decision, to the next millisecond or two: of the thread that it runs on, so that a
-    /// policy is not blamed for a machine that is busy.
+    /// The CPU time of its thread for one decision, accurate to a millisecond or two: so a policy is not blamed for a
+    /// busy machine.
     pub deadline: Duration,
     /// Linear memory, in bytes; at most 64 MiB.
     pub memory_bytes: usize,
-    /// Instructions of one decision, roughly; the limit that stops a loop. Configuring has ten times
-    /// as much.
+    /// Roughly the instructions of one decision; the limit that stops a loop. Configuring may use ten times as much.
     pub fuel: u64,
     /// The text of an answer, in bytes.
     pub output_bytes: usize,
@@ -79,7 +77,7 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// Its version: the proxy's.
     pub version: &'static str,
-    /// It is told the kind of a question only, and asked once about each.
+    /// It only gets the kind of a question, and is asked once about each kind.
     pub(crate) judges_kinds: bool,
     pub(crate) module: &'static [u8],
 }
@@ -92,10 +90,10 @@ impl BuiltIn {
     }
 }
 
-/// The policies of a namespace that names none, in their order.
+/// The policies of a namespace that sets none, in their order.
 pub const DEFAULT_CHAIN: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
 
-/// The policy that is told what to do by `[[namespace.rule]]`.
+/// The policy that evaluates `[[namespace.rule]]`.
 pub const RULES: &str = "rules";
 
 /// The names of the policies that ship with the proxy: those of the default chain, in its order, and `rules`.

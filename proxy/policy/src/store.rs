@@ -1,5 +1,5 @@
-//! What the store of an instance holds: how much memory the guest has, how long its call may still
-//! run, and the client it may ask about. It calls no guest. Next: `instance.rs`, which does.
+//! The contents of an instance's store: how much memory the guest has, how long its call may still run, and the client
+//! it may ask about. It calls no guest. Next: `instance.rs`, which does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::instance::Member;
 use crate::meter::Meter;
 use crate::ticker::Ticker;
 
-/// What a store holds.
+/// The contents of a store.
 pub(crate) struct State {
     memory_limit: usize,
     memory_bytes: usize,
-    /// Whether the guest asked for more than it may have.
+    /// Whether the guest requested more memory than it may have.
     pub(crate) memory_refused: bool,
     meter: Arc<Meter>,
     pub(crate) ticker: Arc<Ticker>,
     deadline: Duration,
-    /// The call that is running, where it is still running at a tick.
+    /// The running call, if it is still running at a tick.
     overdue: Option<Overdue>,
-    /// The client of the call that is running, if the policy may ask: its handle and its answer.
+    /// The client of the running call, if the policy may ask for it: its handle and its description.
     pub(crate) client: Option<(u64, ClientDescription)>,
-    /// What it may ask of what clients did lately, and about whom.
+    /// The history that it may ask for, and about which client and lock.
     history: Option<Arc<History>>,
     pub(crate) asking: Option<Asking>,
-    /// How often it has asked since that was last counted.
+    /// How often it has asked since the counter was last read.
     pub(crate) client_questions: u64,
 }
 
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// Whether a call with this deadline may begin as it is.
+    /// Whether a call with this deadline may begin without changes.
     pub(crate) fn is_armed(&self, deadline: Duration) -> bool {
         self.overdue.is_none() && self.deadline == deadline
     }
@@ -62,12 +62,12 @@ impl State {
         self.deadline = deadline;
     }
 
-    /// The epoch has moved while the guest runs: ends the call if it is over its deadline.
+    /// The epoch has advanced while the guest runs: ends the call if it has passed its deadline.
     pub(crate) fn epoch_moved(&mut self) -> UpdateDeadline {
         let overdue = *self.overdue.get_or_insert_with(Overdue::begin);
         match overdue.look(self.deadline) {
             Some(ticks) => {
-                // One more: the epoch that the engine reckons from may be newer than what is counted.
+                // One more: the engine's epoch may be newer than the one that is counted.
                 self.ticker.promise(ticks.saturating_add(1));
                 UpdateDeadline::Continue(ticks)
             }
@@ -144,7 +144,7 @@ impl v1::clients::Host for State {
 }
 
 impl State {
-    /// The history, and who asks, if it is the client of the call that is running.
+    /// The history, and the question's data, if this is the client of the running call.
     fn asked_of(&self, client: u64) -> Option<(&History, &Asking)> {
         let asking = self.asking.as_ref().filter(|asking| asking.client == client)?;
         Some((self.history.as_deref()?, asking))

@@ -1,6 +1,6 @@
-//! The clock by which a policy that does not answer is stopped: a thread that counts the engine's
-//! epoch up once a millisecond while a guest may have to be stopped, and sleeps otherwise, so that
-//! an idle proxy does not wake a thousand times a second. What a look finds is judged in `deadline.rs`.
+//! The clock that stops a policy which does not answer: a thread that increments the engine's epoch once per
+//! millisecond while a guest may have to be stopped, and sleeps otherwise, so that an idle proxy does not wake a
+//! thousand times per second. `deadline.rs` decides what happens at a check.
 
 mod need;
 
@@ -13,11 +13,11 @@ use crate::deadline::TICK;
 use crate::error::HostError;
 use need::Need;
 
-/// How long the ticker goes on after the last deadline that it was needed for: waking it costs a
-/// call about 5 µs, which a busy proxy then pays ten times a second at most.
+/// How many ticks the ticker continues after the last deadline for which it was needed: waking it costs a call about 5
+/// µs, which a busy proxy then pays at most ten times per second.
 const LINGER: u64 = 100;
 
-/// The ticks of one engine. The thread ends when the last one who may call a policy is gone.
+/// The ticks of one engine. The thread ends when the last user of the engine is gone.
 pub(crate) struct Ticker {
     engine: Engine,
     /// Its ticks are never behind the engine's epoch: they are counted first.
@@ -39,13 +39,13 @@ impl Ticker {
             .map_err(HostError::Ticker)?;
         let ticker =
             Arc::new(Ticker { engine: engine.clone(), need: Need::new(LINGER), thread: thread.thread().clone() });
-        // It is received: nothing ends the thread before.
+        // It is received: the thread does not end before.
         let _ = send.send(Arc::downgrade(&ticker));
         Ok(ticker)
     }
 
-    /// Promises so many ticks to a call. To be called after the store's deadline was set: then the
-    /// thread cannot fall asleep before it has counted to that deadline.
+    /// Promises this many ticks to a call. Call this after the store's deadline was set: then the thread cannot fall
+    /// asleep before it has counted to that deadline.
     pub(crate) fn promise(&self, ticks: u64) {
         self.need.promise(ticks, || self.thread.unpark());
     }
@@ -53,18 +53,18 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        // It finds nothing to tick for and ends.
+        // It finds no ticker, and ends.
         self.thread.unpark();
     }
 }
 
-/// The thread. It holds no ticker while it waits, so that its end is seen.
+/// The thread's function. It holds no ticker while it waits, so that the end of the ticker is noticed.
 fn run(ticker: &Weak<Ticker>) {
     while let Some(strong) = ticker.upgrade() {
         let asleep = strong.need.is_asleep();
         drop(strong);
         if asleep {
-            // A wake-up between the question and here has it return at once.
+            // A wake-up between the check and this call makes it return at once.
             thread::park();
             continue;
         }
@@ -119,7 +119,7 @@ mod tests {
                         let before = ticker.need.ticks.load(Ordering::Relaxed);
                         ticker.promise(2);
                         wait_until("two ticks are over", || ticker.need.ticks.load(Ordering::Relaxed) >= before + 2);
-                        // Around the moment at which it falls asleep.
+                        // Around the moment when it falls asleep.
                         thread::sleep(TICK * (95 + round / 2));
                     }
                 });

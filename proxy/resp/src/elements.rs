@@ -1,12 +1,12 @@
-//! The elements of a complete aggregate, found without being read: for replies that are changed in
-//! one place and are to stay what they were in all others.
+//! Finds the elements of a complete aggregate without parsing them: for replies that are changed in one place and must
+//! be unchanged in all others.
 
 use crate::reply::{ReplyLimits, ReplyScanner, Scan};
 use memchr::memchr;
 use std::ops::Range;
 
-/// The places of an array's, set's or push's elements in its frame, in order. It ends at the end of
-/// the frame, or before an element that is not whole.
+/// The positions of the elements of an array, set or push in its frame, in order. Ends at the end of the frame, or
+/// before an incomplete element.
 pub struct Elements<'a> {
     frame: &'a [u8],
     at: usize,
@@ -14,7 +14,7 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// Of the aggregate that this frame is; `None` if it is null or something else.
+    /// The elements of this frame; `None` if it is null or no aggregate.
     #[must_use]
     pub fn of(frame: &'a [u8]) -> Option<Elements<'a>> {
         if !matches!(frame, [b'*' | b'~' | b'>', b'0'..=b'9', ..]) {

@@ -1,5 +1,5 @@
-//! What the proxy writes itself: requests to the backend and replies to the client. Every frame
-//! is canonical, and no text can break out of its line. What is merely relayed never comes here.
+//! Frames that the proxy itself writes: requests to the backend and replies to the client. Every frame is canonical,
+//! and no text can break out of its line. Relayed bytes never come here.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ pub fn put_request<A: AsRef<[u8]>>(out: &mut BytesMut, args: &[A]) {
     }
 }
 
-/// Writes one request argument by argument, where they do not stand in one slice.
+/// Writes one request argument by argument, if they are not in one slice.
 ///
 /// Invariant: as many bulks follow the header as it announced; anything else would tear the
 /// connection's framing apart, so debug builds check it.
@@ -80,7 +80,7 @@ pub fn put_bulk(out: &mut BytesMut, bytes: impl AsRef<[u8]>) {
     write_bulk(out, bytes.as_ref());
 }
 
-/// Appends what this protocol answers for a value that is not there.
+/// Appends this protocol's reply for a missing value.
 pub fn put_null(out: &mut BytesMut, protocol: Protocol) {
     out.put_slice(match protocol {
         Protocol::Resp2 => b"$-1\r\n",
@@ -88,7 +88,7 @@ pub fn put_null(out: &mut BytesMut, protocol: Protocol) {
     });
 }
 
-/// Appends what this protocol answers for an array that is not there, as an aborted EXEC does.
+/// Appends this protocol's reply for a missing array, as for an aborted EXEC.
 pub fn put_null_array(out: &mut BytesMut, protocol: Protocol) {
     out.put_slice(match protocol {
         Protocol::Resp2 => b"*-1\r\n",
@@ -101,8 +101,8 @@ pub fn put_array_header(out: &mut BytesMut, elements: usize) {
     write_header(out, b'*', elements);
 }
 
-/// Appends a value. What RESP2 lacks is written as Redis writes it there: maps as flat arrays,
-/// sets and pushes as arrays, booleans as integers, other scalars as bulk strings.
+/// Appends a value. Types that RESP2 lacks are written as Redis writes them there: maps as flat arrays, sets and pushes
+/// as arrays, booleans as integers, other scalars as bulk strings.
 pub fn put_value(out: &mut BytesMut, value: &Value, protocol: Protocol) {
     let resp3 = protocol == Protocol::Resp3;
     match value {
@@ -167,8 +167,8 @@ pub(crate) fn write_header(out: &mut impl BufMut, kind: u8, length: usize) {
     out.put_slice(CRLF);
 }
 
-/// A bulk string of this size or less is put together first and appended at once: a request to the
-/// backend has twenty of them, and each append checks the room that there is.
+/// A bulk string up to this size is assembled first and appended at once: a request to the backend has twenty of them,
+/// and each append checks the free room.
 const SMALL_BULK: usize = 90;
 
 pub(crate) fn write_bulk(out: &mut impl BufMut, bytes: &[u8]) {

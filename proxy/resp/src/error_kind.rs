@@ -1,4 +1,4 @@
-//! What is wrong with bytes that are no frame, as far as it is counted.
+//! The kinds of errors in bytes that are no frame, as they are counted.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

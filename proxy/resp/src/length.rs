@@ -1,27 +1,25 @@
-//! The length after `*`, `$` and their kin: decimal, canonical, ended by CRLF, readable in
-//! pieces. It knows nothing of limits on the value; `request` and `reply` decide what a length
-//! may be.
+//! The length after `*`, `$` and similar type bytes: decimal, canonical, ended by CRLF, readable in pieces. It knows no
+//! limits on the value; `request` and `reply` decide which lengths are allowed.
 
 /// One length, `None` for the `-1` that means null.
 pub(crate) type Length = Option<u64>;
 
-/// How far one call of [`LengthReader::read`] came.
+/// The progress of one call of [`LengthReader::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LengthStep {
-    /// All bytes were taken and the line has not ended.
+    /// All bytes were consumed, and the line has not ended.
     More,
     /// The line ended; this many bytes of the slice belong to it.
     Done(Length, usize),
-    /// The same with a number below -1, which is none of a reply's and which Redis ignores before a
-    /// request.
+    /// The same with a number below -1, which is invalid in a reply and which Redis ignores before a request.
     Negative(usize),
     /// Not a canonical length, or not ended by CRLF.
     Malformed,
-    /// More bytes than the line may have, and no end in sight.
+    /// More bytes than the line may have, and it has not ended.
     TooLong,
 }
 
-/// Reads one length and remembers its place, so that a line that comes byte by byte is read once.
+/// Reads one length and remembers its position, so that a line that arrives byte by byte is read only once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LengthReader {
     place: Place,
@@ -40,17 +38,17 @@ enum Place {
     NegativeLineFeed,
 }
 
-/// The least number that Redis reads, without its sign.
+/// The lowest number that Redis reads, without its sign.
 const LEAST: u64 = 1 << 63;
 
 impl LengthReader {
-    /// At the byte behind the type byte.
+    /// At the byte after the type byte.
     pub(crate) const fn new() -> Self {
         Self { place: Place::First, value: 0, seen: 0 }
     }
 
-    /// Goes on with the bytes that follow those of earlier calls. `max_line` bounds the line,
-    /// in bytes before its CR; saturates at `u64::MAX`, which every limit refuses.
+    /// Continues with the bytes that follow those of earlier calls. `max_line` limits the line, in bytes before its CR.
+    /// The value saturates at `u64::MAX`, which every limit refuses.
     pub(crate) fn read(&mut self, bytes: &[u8], max_line: usize) -> LengthStep {
         if self.place == Place::First
             && let Some((value, used)) = short_length(bytes)
@@ -87,8 +85,8 @@ impl LengthReader {
     }
 }
 
-/// The usual case, in one look: a length of at most nine digits whose whole line is here. Gives
-/// the value and the line's size; `None` says nothing except that the long way must decide.
+/// The usual case, in one step: a length of at most nine digits whose whole line is here. Returns the value and the
+/// line's size; `None` only means that the slow path must decide.
 #[inline]
 pub(crate) fn short_length(bytes: &[u8]) -> Option<(u64, usize)> {
     match *bytes {
@@ -99,7 +97,7 @@ pub(crate) fn short_length(bytes: &[u8]) -> Option<(u64, usize)> {
     }
 }
 
-/// The same beyond two digits; the first is known to be none of `0`.
+/// The same for more than two digits; the first is known not to be `0`.
 fn longer_length(bytes: &[u8]) -> Option<(u64, usize)> {
     const MAX_DIGITS: usize = 9;
     let mut value = 0;

@@ -1,7 +1,7 @@
-//! Bytes to Redis frames and back. This crate finds where a frame ends, refuses what is not
-//! exactly a frame, and writes frames; it does no I/O, knows no lock, and keeps the types of
-//! `redis-protocol` to itself. Read [`request`] for what clients send, then [`reply`] and
-//! [`value`] for what the backend answers, [`elements`] for a look at a part of it, then [`encode`] for what the proxy writes itself.
+//! Bytes to Redis frames and back. This crate finds where a frame ends, refuses what is not exactly a frame, and writes
+//! frames; it does no I/O, knows no locks, and keeps the types of `redis-protocol` private. Read [`request`] for what
+//! clients send, then [`reply`] and [`value`] for the backend's replies, [`elements`] for reading a part of one, then
+//! [`encode`] for what the proxy itself writes.
 
 pub mod request;
 

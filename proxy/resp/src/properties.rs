@@ -1,7 +1,6 @@
-//! What must hold for any bytes, as functions that panic when it does not: the property tests run
-//! them on stable, the fuzz targets run the very same ones. They compare deliveries in pieces with
-//! delivery at once, and our framing with that of `redis-protocol`. They make up no input; see
-//! `tests` and `fuzz/` for that.
+//! Properties that hold for any bytes, as functions that panic if they do not: the property tests run them on stable,
+//! and the fuzz targets run the same functions. They compare input in pieces with input at once, and our framing with
+//! that of `redis-protocol`. They generate no input; see `tests` and `fuzz/` for that.
 
 #[cfg(test)]
 mod tests;
@@ -13,9 +12,9 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use redis_protocol::{resp2, resp3};
 
-/// Client bytes: no panic, nothing consumed that did not come, the same requests however the
-/// bytes are split, memory in proportion to what came, frames that relay and re-encode to the
-/// same bytes and that `redis-protocol` reads alike. `seed` chooses one of many ways to split.
+/// Client bytes: no panic, nothing consumed that did not arrive, the same requests however the bytes are split, memory
+/// in proportion to the input, frames that relay and re-encode to the same bytes and that `redis-protocol` reads alike.
+/// `seed` chooses one of many ways to split.
 pub fn request_bytes(data: &[u8], seed: u64) {
     let narrow = RequestLimits {
         max_args: 3,
@@ -37,9 +36,8 @@ pub fn request_bytes(data: &[u8], seed: u64) {
     }
 }
 
-/// Backend bytes: no panic, the same frame ends however the bytes are split, the quick way finds
-/// the same as the slow one, and every frame found is one that `redis-protocol` ends at the same
-/// byte, if it can read it.
+/// Backend bytes: no panic, the same frame ends however the bytes are split, the same result from the fast path and the
+/// slow one, and every frame found is one that `redis-protocol` ends at the same byte, if it can read it.
 pub fn reply_bytes(data: &[u8], seed: u64) {
     let narrow = ReplyLimits { max_depth: 2, max_bulk: 4, max_elements: 5 };
     let shallow = ReplyLimits { max_depth: 6, ..ReplyLimits::default() };
@@ -68,19 +66,19 @@ fn reply_frames(data: &[u8], seed: u64, limits: ReplyLimits) -> Scanned {
     at_once
 }
 
-/// One level of a nested reply: what it is, and how many elements stand before and behind the next.
+/// One level of a nested reply: its type, and how many elements are before and after the next level.
 #[derive(Clone, Copy, Debug)]
 pub struct Nest {
     /// `*`, `~`, `>`, `%` or `|`.
     pub kind: u8,
     /// Elements before the next level.
     pub before: u8,
-    /// Elements behind it.
+    /// Elements after it.
     pub behind: u8,
 }
 
-/// A reply as deep as these levels: it ends where it ends however its bytes are split, at exactly this
-/// depth, and what comes behind it is a frame of its own.
+/// A reply with these nested levels: it ends at the same place however its bytes are split, has exactly this depth, and
+/// the bytes after it are a separate frame.
 pub fn nested_reply(levels: &[Nest], seed: u64) {
     let mut data = Vec::new();
     for Nest { kind, before, behind } in levels {
@@ -105,7 +103,7 @@ pub fn nested_reply(levels: &[Nest], seed: u64) {
         let rest = usize::from(*behind) * if pairs { 2 } else { 1 };
         data.extend_from_slice(&b"$1\r\nx\r\n".repeat(rest));
         if *kind == b'|' {
-            // What the attribute belongs to.
+            // The value that the attribute belongs to.
             data.extend_from_slice(b":2\r\n");
         }
     }
@@ -298,7 +296,7 @@ fn check_reply(frame: &[u8], kind: Option<u8>) {
     if frame[0] != b'|' {
         assert_eq!(kind, Some(frame[0]));
     }
-    // What is too deep to be read would be too deep for theirs, which recurses.
+    // A frame that is too deep for our reader is too deep for theirs, which recurses.
     if ReplyScanner::new(ReplyLimits::for_reading()).scan(frame) == Err(ReplyError::TooDeep) {
         let frame = Bytes::copy_from_slice(frame);
         assert_eq!(parse_reply(&frame, Protocol::Resp3), Err(ReplyError::TooDeep));
@@ -321,8 +319,8 @@ fn check_reply(frame: &[u8], kind: Option<u8>) {
     }
 }
 
-/// Where `redis-protocol` ends the frame; `None` if it cannot read it. It must not take a frame
-/// that we call complete for the beginning of a longer one.
+/// Where `redis-protocol` ends the frame; `None` if it cannot read it. It must not take a frame that we call complete
+/// for the beginning of a longer one.
 fn oracle_end(frame: &[u8], protocol: Protocol) -> Option<usize> {
     let found = match protocol {
         Protocol::Resp2 => resp2::decode::decode_range(frame).map(|found| found.map(|(_, len)| len)),
@@ -349,11 +347,11 @@ fn encoded(value: &Value, protocol: Protocol) -> Bytes {
     out.freeze()
 }
 
-/// Sizes of pieces: mostly a few bytes, now and then many, always the same for one seed.
+/// Sizes of pieces: mostly a few bytes, sometimes many, always the same for one seed.
 fn pieces(seed: u64) -> impl Iterator<Item = usize> {
     let mut state = seed | 1;
     std::iter::repeat_with(move || {
-        // xorshift64: enough to be unlike a pattern.
+        // xorshift64: irregular enough.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -1,21 +1,21 @@
-//! What a node of a cluster says of a request whose keys it does not have, or has in part.
+//! A cluster node's reply to a request whose keys it does not have, or only in part.
 
-/// What it says.
+/// The kind of reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redirect<'a> {
-    /// `-MOVED`: another node has the slot: its host and port.
+    /// `-MOVED`: another node has the slot; its host and port.
     Moved(&'a [u8], u16),
-    /// `-ASK`: the slot moves, and these keys are on another node, or nowhere: its host and port. The host is empty where the node
-    /// does not know it.
+    /// `-ASK`: the slot is moving, and these keys are on another node, or nowhere; that node's host and port. The host
+    /// is empty if this node does not know it.
     Ask(&'a [u8], u16),
-    /// `-TRYAGAIN`: the slot moves, and some of the keys are here.
+    /// `-TRYAGAIN`: the slot is moving, and some of the keys are here.
     TryAgain,
     /// `-CLUSTERDOWN`: for now no node serves the slot.
     Down,
 }
 
 impl Redirect<'_> {
-    /// Reads an error frame; `None` for whatever says something else.
+    /// Reads an error frame; `None` for any other frame.
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Redirect<'_>> {
         if frame.first() != Some(&b'-') {

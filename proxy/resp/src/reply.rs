@@ -1,7 +1,6 @@
-//! What the backend answers: every frame type of RESP2 and RESP3, found without being kept. The
-//! scanner is pushed new bytes as they come, says where frames end, and stores nothing but its
-//! place, so a reply of any size can be relayed while it arrives. It does not read values; for the
-//! few replies that are looked into, go on to [`crate::value`].
+//! The backend's replies: every frame type of RESP2 and RESP3, scanned without being stored. The scanner gets new bytes
+//! as they arrive, reports where frames end, and stores only its position, so a reply of any size can be relayed while
+//! it arrives. It does not read values; for the few replies whose content is needed, see [`crate::value`].
 
 mod error;
 mod levels;
@@ -16,11 +15,11 @@ use levels::{Level, Levels};
 use memchr::{memchr, memchr2, memmem};
 use number::{DoubleReader, IntegerReader, NumberStep};
 
-/// What one reply may be. The scanner needs no memory for it: these bounds are there to notice a
-/// backend that no longer speaks frames.
+/// The limits of one reply. The scanner needs no memory for it: these limits detect a backend that no longer sends
+/// frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyLimits {
-    /// Aggregates inside each other.
+    /// The nesting depth of aggregates.
     pub max_depth: usize,
     /// Size of one bulk string, blob error or verbatim string, in bytes.
     pub max_bulk: usize,
@@ -28,12 +27,12 @@ pub struct ReplyLimits {
     pub max_elements: u64,
 }
 
-/// Aggregates inside each other in a reply that is relayed. Redis makes 7,995 of what a script returns,
-/// before Lua's stack is full; the scanner keeps 16 bytes for each.
+/// The nesting depth of aggregates in a relayed reply. Redis makes 7,995 levels from a script's return value before
+/// Lua's stack is full; the scanner stores 16 bytes for each.
 const MAX_RELAYED_DEPTH: usize = 16 * 1024;
-/// The same in a reply whose value is read: reading recurses.
+/// The same for a reply whose value is read: reading recurses.
 const MAX_READ_DEPTH: usize = 32;
-/// A length line has at most 20 digits; more can only be nonsense.
+/// A length line has at most 20 digits; a longer one is invalid anyway.
 const MAX_LENGTH_LINE: usize = 32;
 
 impl Default for ReplyLimits {
@@ -55,10 +54,10 @@ impl ReplyLimits {
     }
 }
 
-/// Where the current frame stands after one push of bytes.
+/// The state of the current frame after one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// All of the input belongs to the current frame, which goes on.
+    /// All of the input belongs to the current frame, which continues.
     Partial,
     /// The frame ended.
     Complete {
@@ -67,13 +66,12 @@ pub enum Scan {
     },
 }
 
-/// What [`ReplyScanner::skip_frames`] passed over.
+/// The bytes that [`ReplyScanner::skip_frames`] skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Frames that ended.
     pub frames: u64,
-    /// Bytes of the input that belong to them and, if fewer frames ended than asked for, to the
-    /// one that goes on.
+    /// Bytes of the input that belong to them and, if fewer frames ended than requested, to the one that continues.
     pub bytes: usize,
 }
 
@@ -82,11 +80,11 @@ pub struct Skipped {
 pub struct Redirects {
     /// `-MOVED`: for good.
     pub moved: u64,
-    /// `-ASK`: this once.
+    /// `-ASK`: for this request only.
     pub ask: u64,
 }
 
-/// Finds the ends of frames in bytes that come in pieces of any size.
+/// Finds the ends of frames in bytes that arrive in pieces of any size.
 pub struct ReplyScanner {
     limits: ReplyLimits,
     state: State,
@@ -116,7 +114,7 @@ enum State {
         kind: u8,
         reader: LengthReader,
     },
-    /// In a bulk of any kind, with so many bytes to come.
+    /// In a bulk of any kind, with this many bytes still to come.
     Body(u64),
     /// At the CR that ends an element.
     CarriageReturn,
@@ -146,7 +144,7 @@ impl ReplyScanner {
         }
     }
 
-    /// Takes new bytes, up to the end of the current frame. Without any it is [`Scan::Partial`].
+    /// Consumes new bytes, up to the end of the current frame. Without any it returns [`Scan::Partial`].
     ///
     /// # Errors
     /// Bytes that are no frame: the connection has lost its framing and must be dropped. Final;
@@ -159,7 +157,7 @@ impl ReplyScanner {
         })
     }
 
-    /// Takes new bytes, up to the end of the `max_frames`th frame.
+    /// Consumes new bytes, up to the end of the `max_frames`th frame.
     ///
     /// # Errors
     /// As [`scan`](Self::scan). Frames that ended before the bad byte are reported first, with
@@ -194,8 +192,8 @@ impl ReplyScanner {
         Ok(Skipped { frames: ended.frames, bytes: pos })
     }
 
-    /// Whether nothing of a frame has come: where pushes and replies may be told apart, and a
-    /// connection may change hands.
+    /// Whether no byte of a frame has arrived: at such a point pushes and replies can be distinguished, and a
+    /// connection may be handed over.
     #[must_use]
     pub fn at_frame_start(&self) -> bool {
         !self.begun && self.failed.is_none()
@@ -208,26 +206,25 @@ impl ReplyScanner {
         self.frame_type
     }
 
-    /// The redirections that came since this was asked last. One whose first word came in two pieces
-    /// is not among them.
+    /// The redirections since the last call. One whose first word arrived in two pieces is not included.
     pub fn take_redirects(&mut self) -> Redirects {
         std::mem::take(&mut self.redirects)
     }
 
-    /// Whether an error came since this was asked last that only a replica gives. It is told apart by its
-    /// first word alone, so a script may have made it up.
+    /// Whether an error that only a replica sends has arrived since the last reset. It is recognised by its first word
+    /// alone, so a script may have produced it.
     #[must_use]
     pub fn has_replica_error(&self) -> bool {
         self.is_of_replica
     }
 
-    /// The same, and from now on it did not.
+    /// The same, and resets it.
     pub fn take_replica_error(&mut self) -> bool {
         std::mem::take(&mut self.is_of_replica)
     }
 
-    /// The quick way for an element that is here in full and as usual. Leaves everything else, also
-    /// what is wrong with one, to the long way.
+    /// The fast path for an element that is completely here and in the usual form. Leaves everything else, including
+    /// errors, to the slow path.
     #[inline]
     fn take_whole(&mut self, rest: &[u8]) -> Option<(usize, Progress)> {
         let State::Type = self.state else {
@@ -247,7 +244,7 @@ impl ReplyScanner {
         Some((size, Progress::FrameEnded))
     }
 
-    /// One state's worth of `rest`, which is not empty; moves `pos` by what was taken.
+    /// Processes one state's part of `rest`, which is not empty; advances `pos` by the consumed bytes.
     fn step(&mut self, rest: &[u8], pos: &mut usize) -> Result<Progress, ReplyError> {
         match &mut self.state {
             State::Type => {
@@ -339,7 +336,7 @@ impl ReplyScanner {
         }
         self.state = match kind {
             b'+' | b'(' => State::Text,
-            // Only here, so that other replies do not pay for the look.
+            // Only here, so that other replies have no cost from this check.
             b'-' => {
                 self.note_error(rest);
                 State::Text
@@ -367,7 +364,7 @@ impl ReplyScanner {
         }
     }
 
-    /// An element of this kind has announced its length.
+    /// An element of this kind with this length begins.
     fn announced(&mut self, kind: u8, length: Length) -> Result<Progress, ReplyError> {
         match (kind, length) {
             (b'$' | b'*', None) => Ok(self.element_ended()),
@@ -403,7 +400,7 @@ impl ReplyScanner {
         Ok(Progress::Inside)
     }
 
-    /// An element is over, and with it every aggregate whose last one it was.
+    /// An element has ended, and with it every aggregate whose last element it was.
     fn element_ended(&mut self) -> Progress {
         self.state = State::Type;
         while let Some(top) = self.open.top() {
@@ -414,7 +411,7 @@ impl ReplyScanner {
             let is_attribute = top.is_attribute;
             self.open.pop();
             if is_attribute {
-                // What the attribute belongs to is still to come.
+                // The value that the attribute belongs to is still to come.
                 return Progress::Inside;
             }
         }
@@ -423,8 +420,8 @@ impl ReplyScanner {
     }
 }
 
-/// Whether this is an error that only a replica gives. Before Redis 7 that of a command in a script
-/// stands behind other words.
+/// Whether this is an error that only a replica sends. Before Redis 7, such an error of a command in a script follows
+/// other words.
 fn is_of_replica(rest: &[u8]) -> bool {
     if rest.starts_with(b"-ERR Error running script (") || rest.starts_with(b"-@user_script: ") {
         let line = memchr(b'\r', rest).map_or(rest, |end| &rest[..end]);
@@ -433,8 +430,8 @@ fn is_of_replica(rest: &[u8]) -> bool {
     rest.starts_with(b"-READONLY ") || rest.starts_with(b"-MASTERDOWN ")
 }
 
-/// The size of the element that `rest` begins with, if it is one that holds no others, is here to
-/// its end and is spelled as Redis spells it. `rest` is not empty.
+/// The size of the element at the start of `rest`, if it has no inner elements, is complete and is in Redis's spelling.
+/// `rest` is not empty.
 #[inline]
 fn whole_element(rest: &[u8], max_bulk: usize) -> Option<usize> {
     let behind_type = &rest[1..];

@@ -1,7 +1,7 @@
-//! What clients send: arrays of bulk strings in exactly canonical form, or inline lines. The
-//! decoder finds a request's end and its arguments and refuses everything else; it never copies
-//! an array's bytes and never looks at what a command means. `inline` splits inline lines,
-//! `error` has the words for refusals, `frame` what a found request looks like.
+//! What clients send: arrays of bulk strings in exactly canonical form, or inline lines. The decoder finds a request's
+//! end and its arguments and refuses everything else; it never copies an array's bytes and never examines what a
+//! command means. `inline` splits inline lines, `error` has the texts for refusals, `frame` the type of a decoded
+//! request.
 
 mod error;
 mod frame;
@@ -18,7 +18,7 @@ use frame::ArgRange;
 use inline::is_http_word;
 use memchr::{memchr2, memrchr};
 
-/// What one request may cost. Sizes in bytes.
+/// The limits of one request. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Elements of one request, its name included.
@@ -31,13 +31,12 @@ pub struct RequestLimits {
     pub max_header_line: usize,
     /// Size of a whole request; at most 4 GiB − 1.
     pub max_frame: usize,
-    /// Whether `max_args` and `max_bulk` hold only until a good AUTH: chooses Redis's words for
-    /// the refusal.
+    /// Whether `max_args` and `max_bulk` apply only until a successful AUTH: selects Redis's text for the refusal.
     pub unauthenticated: bool,
 }
 
 impl Default for RequestLimits {
-    /// What Redis itself takes, except for the number of elements, where Redis allows 2³¹ − 1.
+    /// Redis's own limits, except for the number of elements, where Redis allows 2³¹ − 1.
     fn default() -> Self {
         Self {
             max_args: 1_048_576,
@@ -51,7 +50,7 @@ impl Default for RequestLimits {
 }
 
 impl RequestLimits {
-    /// What Redis takes from a client that has yet to authenticate: 10 elements, 16 KiB each.
+    /// Redis's limits for a client that has yet to authenticate: 10 elements, 16 KiB each.
     #[must_use]
     pub fn before_auth() -> Self {
         Self { max_args: 10, max_bulk: 16 * 1024, unauthenticated: true, ..Self::default() }
@@ -69,28 +68,28 @@ impl RequestLimits {
     }
 }
 
-/// What the bytes so far amount to.
+/// The result for the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The request has not ended.
     Incomplete {
-        /// At least this many bytes are missing. Comes from a length the client announced, so
-        /// whoever reserves memory by it caps it first.
+        /// At least this many bytes are missing. Comes from a length that the client announced, so a caller that
+        /// reserves memory by it must cap it first.
         wants: usize,
     },
-    /// `*0`, `*-1`, any other number below or an empty line: Redis answers nothing, and so does the proxy.
+    /// `*0`, `*-1`, any other number below or an empty line: Redis does not reply, and neither does the proxy.
     Ignored {
         /// Bytes to drop.
         consumed: usize,
     },
-    /// A request; [`RequestDecoder::request`] shows it.
+    /// A request; [`RequestDecoder::request`] returns it.
     Request {
         /// Bytes to drop once the request has been dealt with.
         consumed: usize,
     },
 }
 
-/// An argument that has not come as a whole, while it is awaited.
+/// An argument that has not arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announced {
     /// Its place; the name of the command has 0.
@@ -99,16 +98,16 @@ pub struct Announced {
     pub length: usize,
 }
 
-/// Finds requests in a growing buffer. Remembers how far it came in the current one, so slow
-/// arrival costs no more than fast. Allocates nothing per request, save for inline lines.
+/// Finds requests in a growing buffer. Remembers its position in the current one, so slow arrival costs no more than
+/// fast. Allocates nothing per request, except for inline lines.
 pub struct RequestDecoder {
     limits: RequestLimits,
     phase: Phase,
     /// Bytes of the current frame that were read.
     pos: usize,
-    /// Announced arguments that have not come yet.
+    /// Announced arguments that have not arrived yet.
     missing: usize,
-    /// Grows as arguments come, never by what was announced.
+    /// Grows as arguments arrive, never by the announced number.
     ranges: Vec<ArgRange>,
     /// The canonical frame of an inline line.
     canonical: Vec<u8>,
@@ -137,7 +136,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_MAJOR: u8 = 0x03;
 /// Keeps the canonical form of an inline line, at most seven bytes for two, within 32 bits.
 const MAX_INLINE_BYTES: usize = 64 * 1024 * 1024;
-/// Room for this many arguments is kept between requests (8 KiB); more is given back.
+/// Room for this many arguments is kept between requests (8 KiB); more is freed.
 const KEPT_RANGES: usize = 1024;
 /// Room for an inline request that is kept between requests, in bytes.
 const KEPT_CANONICAL: usize = 4 * 1024;
@@ -157,18 +156,18 @@ impl RequestDecoder {
         }
     }
 
-    /// Holds for every length that is read from now on.
+    /// Applies to every length that is read from now on.
     pub fn set_limits(&mut self, limits: RequestLimits) {
         self.limits = limits.clamped();
     }
 
-    /// Goes on with the current request. `input` begins where the request begins and only grows
-    /// from call to call; after any step but [`Step::Incomplete`] the caller drops `consumed`
-    /// bytes, and the next call is about the next request.
+    /// Continues with the current request. `input` begins where the request begins and only grows from call to call;
+    /// after any step but [`Step::Incomplete`] the caller drops `consumed` bytes, and the next call is about the next
+    /// request.
     ///
     /// # Errors
-    /// Bytes that are no request, or one beyond the limits. It is final: nothing behind the first
-    /// error is ever decoded, and every later call returns it again.
+    /// Bytes that are no request, or one beyond the limits. It is final: nothing after the first error is ever decoded,
+    /// and every later call returns it again.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, RequestError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -201,7 +200,7 @@ impl RequestDecoder {
         Request::new(frame, &self.ranges)
     }
 
-    /// The argument that is awaited after [`Step::Incomplete`], where its length is known.
+    /// The argument still to arrive after [`Step::Incomplete`], if its length is known.
     #[must_use]
     pub fn announced(&self) -> Option<Announced> {
         match self.phase {
@@ -210,20 +209,21 @@ impl RequestDecoder {
         }
     }
 
-    /// An argument before the one that is awaited.
+    /// An argument before the one that is still to arrive.
     #[must_use]
     pub fn arg_so_far<'a>(&self, input: &'a [u8], place: usize) -> Option<&'a [u8]> {
         self.ranges.get(place).map(|range| range.of(input))
     }
 
-    /// Puts so many zeros in the place of the argument that is awaited; nothing where none is. Returns how many bytes of
-    /// it are still to come, which whoever reads drops instead of putting them behind `input`.
+    /// Replaces the argument that is still to arrive by this many zeros; does nothing if there is none. Returns how
+    /// many of its bytes are still to come: the caller must drop these when it reads them, and not append them to
+    /// `input`.
     pub fn replace_announced(&mut self, input: &mut BytesMut, zeros: usize) -> usize {
         let Phase::BulkBody { len } = self.phase else {
             return 0;
         };
         let body = self.pos;
-        // Its header has digits only behind the dollar.
+        // Its header contains digits only after the dollar.
         let Some(header) = memrchr(b'$', &input[..body]) else {
             return 0;
         };
@@ -243,8 +243,8 @@ impl RequestDecoder {
         self.ranges.capacity() * size_of::<ArgRange>() + self.canonical.capacity()
     }
 
-    /// The quick way for a request that is here in full and as usual: gives its size. Whatever it
-    /// leaves, the long way goes on with from there.
+    /// The fast path for a request that is completely here and in the usual form: returns its size. Otherwise the slow
+    /// path continues from where it stopped.
     #[inline]
     fn whole(&mut self, input: &[u8]) -> Option<usize> {
         match self.phase {
@@ -331,8 +331,8 @@ impl RequestDecoder {
         }
     }
 
-    /// The quick way for a length that is here in full and within the limit. Leaves everything
-    /// else to the long way.
+    /// The fast path for a length that is completely here and within the limit. Leaves everything else to the slow
+    /// path.
     #[inline]
     fn short_array_length(&self, rest: &[u8]) -> Option<(usize, usize)> {
         let (args, used) = short_length(rest)?;
@@ -387,8 +387,8 @@ impl RequestDecoder {
         }
     }
 
-    /// The quick way for bulks that are here in full. Leaves the first one that is not, or that
-    /// is wrong in any way, to the long way.
+    /// The fast path for bulks that are completely here. Leaves the first one that is not, or that has any error, to
+    /// the slow path.
     #[inline]
     fn take_whole_bulks(&mut self, input: &[u8]) {
         let (mut pos, mut missing) = (self.pos, self.missing);
@@ -418,8 +418,8 @@ impl RequestDecoder {
     }
 
     fn inline(&mut self, input: &[u8]) -> Result<Step, RequestError> {
-        // What lies beyond the longest line is not looked at, so the result does not depend on
-        // how much of it has come.
+        // Bytes beyond the longest line are not examined, so the result does not depend on how many of them have
+        // arrived.
         let upper = input.len().min(self.limits.max_inline + 1);
         let window = &input[self.pos..upper.max(self.pos)];
         let Some(found) = memchr2(0, b'\n', window) else {
@@ -453,7 +453,7 @@ impl RequestDecoder {
         self.found(Source::Inline, input, consumed)
     }
 
-    /// All arguments are here. Redis closes on these two names, whatever form they come in.
+    /// All arguments are here. Redis closes the connection on these two names, in whatever form they arrive.
     fn found(&mut self, source: Source, input: &[u8], consumed: usize) -> Result<Step, RequestError> {
         self.pos = consumed;
         self.phase = Phase::Found { source };
@@ -467,7 +467,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Back to the start of a frame. One huge request does not leave its room behind.
+    /// Returns to the start of a frame. After a huge request its memory is freed.
     fn begin(&mut self) {
         self.phase = Phase::Start;
         self.pos = 0;
@@ -483,8 +483,8 @@ impl RequestDecoder {
     }
 }
 
-/// Where the text of a bulk that is here in full begins, and its length. `pos` is where the bulk
-/// begins; `None` says nothing except that the long way must decide.
+/// The position of the text of a bulk that is completely here, and its length. `pos` is where the bulk begins; `None`
+/// only means that the slow path must decide.
 #[inline]
 fn whole_bulk(input: &[u8], pos: usize) -> Option<(usize, usize)> {
     let [b'$', rest @ ..] = input.get(pos..)? else {
@@ -496,13 +496,13 @@ fn whole_bulk(input: &[u8], pos: usize) -> Option<(usize, usize)> {
     ended.then_some((pos + 1 + used, len))
 }
 
-/// The limits are checked in the type that lengths are read in, before anything is cast.
+/// The limits are checked in the type in which lengths are read, before any cast.
 fn within(announced: u64, limit: usize) -> Option<usize> {
     usize::try_from(announced).ok().filter(|len| *len <= limit)
 }
 
-/// Every type byte of RESP2 and RESP3 that is not an array. No Redis command begins with one, and
-/// a peer that sends one believes to speak frames.
+/// Every type byte of RESP2 and RESP3 except an array's. No Redis command begins with one, and a peer that sends one
+/// intends to send frames.
 fn is_reply_type(byte: u8) -> bool {
     memchr::memchr(byte, b"+-:$_#,(=!%~>|;.").is_some()
 }

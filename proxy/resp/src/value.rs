@@ -1,7 +1,6 @@
-//! Values, for the few replies that the proxy looks into. A frame is scanned first, so only
-//! complete frames of bounded depth come to `redis-protocol`, whose recursion would otherwise end
-//! the process. What it cannot give back byte for byte is read here instead. To write a value, go
-//! on to [`crate::encode`].
+//! Values, for the few replies that the proxy reads. A frame is scanned first, so only complete frames of limited depth
+//! are passed to `redis-protocol`, whose recursion would otherwise crash the process. Types that it cannot return byte
+//! for byte are read here instead. To write a value, see [`crate::encode`].
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +12,10 @@ use redis_protocol::{resp2, resp3};
 /// The version that a connection speaks, chosen by HELLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// The one that every connection begins with.
+    /// The version in which every connection begins.
     #[default]
     Resp2,
-    /// The one with maps, pushes and its own null.
+    /// The version with maps, pushes and its own null.
     Resp3,
 }
 
@@ -42,7 +41,7 @@ pub enum Value {
     Set(Vec<Value>),
     /// `>`
     Push(Vec<Value>),
-    /// `,` as sent, for no decimal survives a float and back.
+    /// `,` as sent, because decimals do not survive conversion to a float and back.
     Double(Bytes),
     /// `#`
     Boolean(bool),
@@ -123,8 +122,8 @@ pub fn parse_reply(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyErro
 /// The elements of an array that is read at once.
 const MAX_PLAIN_ITEMS: usize = 64;
 
-/// Most answers that the proxy looks into are one string or number, or an array of some: they are read
-/// in one go where they are written in the one way in which Redis writes them. `None` for all others.
+/// Most replies that the proxy reads are one string or number, or an array of these: they are read in one pass if they
+/// are in Redis's usual form. `None` for all others.
 fn plain(frame: &Bytes) -> Option<Value> {
     let mut pos = 0;
     let value = match frame.first()? {
@@ -163,7 +162,7 @@ fn plain_scalar(frame: &Bytes, pos: &mut usize) -> Option<Value> {
     }
 }
 
-/// The number behind the type byte here, and steps over its line.
+/// The number after the type byte here; advances past its line.
 fn plain_number(frame: &[u8], pos: &mut usize) -> Option<i64> {
     let line = frame.get(*pos + 1..)?;
     let negative = line.first() == Some(&b'-');
@@ -171,7 +170,7 @@ fn plain_number(frame: &[u8], pos: &mut usize) -> Option<i64> {
     let mut number: i64 = 0;
     let mut count = 0;
     while let Some(digit) = digits.get(count).filter(|byte| byte.is_ascii_digit()) {
-        // One digit more may be too large.
+        // One more digit could be too large.
         if count == 18 {
             return None;
         }
@@ -200,7 +199,7 @@ fn parse_any(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyError> {
     }
 }
 
-/// Recurses as deep as the frame, which the scan has bounded.
+/// Recurses as deep as the frame, which the scan has limited.
 fn from_resp2(frame: &Bytes, found: resp2::types::RangeFrame) -> Value {
     use resp2::types::RangeFrame;
     match found {
@@ -213,16 +212,16 @@ fn from_resp2(frame: &Bytes, found: resp2::types::RangeFrame) -> Value {
     }
 }
 
-/// Walks the aggregates of a RESP3 frame that was scanned, and leaves what has no elements to
-/// `redis-protocol`. Its own maps and sets lose the order and merge equal keys, it refuses
-/// aggregates as keys, RESP2's nulls and formats it does not know, and it rounds doubles.
+/// Walks the aggregates of a RESP3 frame that was scanned, and leaves values without elements to `redis-protocol`. That
+/// library's own maps and sets lose the order and merge equal keys, it refuses aggregates as keys, RESP2's nulls and
+/// formats it does not know, and it rounds doubles.
 struct Cursor<'a> {
     frame: &'a Bytes,
     pos: usize,
 }
 
 impl Cursor<'_> {
-    /// The value that begins here. Recurses as deep as the frame, which the scan has bounded.
+    /// The value that begins here. Recurses as deep as the frame, which the scan has limited.
     fn value(&mut self) -> Result<Value, ReplyError> {
         loop {
             return match self.frame.get(self.pos..) {
@@ -255,7 +254,7 @@ impl Cursor<'_> {
         (0..self.length()?).map(|_| self.value()).collect()
     }
 
-    /// A text's format and data, of which the scan knows only the size.
+    /// A text's format and data, of which the scan only knows the size.
     fn verbatim(&mut self) -> Result<Value, ReplyError> {
         let len = self.length()?;
         let text = self.frame.slice(self.pos..self.pos + len);
@@ -286,13 +285,13 @@ impl Cursor<'_> {
         }
     }
 
-    /// The length that stands behind the type byte here, and steps over its line.
+    /// The length after the type byte here; advances past its line.
     fn length(&mut self) -> Result<usize, ReplyError> {
         let line = self.line()?;
         std::str::from_utf8(&line).ok().and_then(|digits| digits.parse().ok()).ok_or(ReplyError::Length)
     }
 
-    /// What stands between the type byte here and the line's end, and steps over it.
+    /// The bytes between the type byte here and the line's end; advances past them.
     fn line(&mut self) -> Result<Bytes, ReplyError> {
         let rest = &self.frame[self.pos..];
         let end = memchr::memchr(b'\r', rest).ok_or(ReplyError::LineEnd)?;

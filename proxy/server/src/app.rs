@@ -1,5 +1,5 @@
-//! `lockwarden run`: everything is checked and opened before anything is served, so that a mistake
-//! is one clear line and nothing is half started; then clients are served until a signal.
+//! `lockwarden run`: checks and opens everything first, so that a mistake is one clear line and nothing is half started; then
+//! serves clients until a signal.
 
 mod accept;
 pub(crate) mod child_processes;
@@ -72,7 +72,7 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
             return exit_code::configuration();
         }
     };
-    // Most systems begin with 1024, and a client takes up to two.
+    // Most systems begin with a limit of 1024 descriptors, and a client takes up to two.
     if let Err(error) = descriptors::raise_limit() {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
@@ -107,17 +107,17 @@ impl Failure {
 struct Prepared {
     serving: Serving,
     private: Option<PrivateRedis>,
-    /// The thread that tells the followers of the event log what happened.
+    /// The thread that passes the events to the followers of the event log.
     following: Following,
 }
 
-/// What serving takes.
+/// The parts that serving needs.
 struct Serving {
     shared: Arc<ProxyState>,
     controller: Arc<Controller>,
     endpoints: Endpoints,
     admin_options: AdminOptions,
-    /// The admin token, where commands have to find it because nobody chose it.
+    /// The generated admin token, which has to be stored where commands find it.
     generated: Option<AdminToken>,
     upkeep: Arc<Upkeep>,
     patience: Duration,
@@ -160,7 +160,7 @@ impl Prepared {
         let backend = (address, certificates);
         let shared = ProxyState::new(&config, active, metrics, backend, events, audit).map_err(Failure::line)?;
         let views = ViewService::new(shared.clone());
-        // Metrics are part of what the view needs, so they must not keep it alive.
+        // The view needs the metrics, so they must not keep it alive.
         let process = Arc::downgrade(&shared);
         let seen = views.view();
         shared.metrics.set_mirror(Box::new(move || match process.upgrade() {
@@ -205,7 +205,7 @@ impl Prepared {
     }
 
     fn serve(self) -> ExitCode {
-        // Clients have threads of their own; what else there is to do is little.
+        // Clients have their own threads; little else is left to do here.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let number = thread::available_parallelism().map_or(1, NonZero::get);
         let (runtime, workers) = match runtime.and_then(|runtime| {
@@ -224,7 +224,7 @@ impl Prepared {
         let is_demonstration = self.private.is_some();
         let served = runtime.block_on(self.serving.until_asked(workers, is_demonstration));
         runtime.shutdown_background();
-        // What happened last is handed over before the end.
+        // Passes on the last events before the end.
         drop(self.following);
         if let Some(mut private) = self.private {
             private.stop();
@@ -262,7 +262,7 @@ impl Serving {
         tokio::spawn(aftermath::watch(controller.clone()));
         tokio::spawn(systemd::watchdog());
         if endpoints.is_taken_over() {
-            // Nobody comes to this process before it can serve; until then the other one does.
+            // No client reaches this process before it can serve; until then the other process serves.
             tokio::select! {
                 () = backend_is_there(&shared) => {}
                 () = asks.asked_to_stop() => return Ok(()),
@@ -279,7 +279,7 @@ impl Serving {
         asks.asked_to_stop().await;
         tracing::info!("stopping: no new clients; those that hold no lock and wait for nothing are closed");
         systemd::stopping("waiting for clients that hold locks or wait for an answer");
-        // Before anybody is sent away, so that a holder has a whole TTL to come back in.
+        // Before any client is sent away, so that a holder has a whole TTL to come back.
         upkeep.renew_all().await;
         shared.begin_to_drain();
         tokio::spawn(send_away::one_by_one(shared.clone(), patience));
@@ -314,7 +314,7 @@ impl Serving {
     }
 }
 
-/// Puts an admin token that was made up where commands on this machine find it.
+/// Stores a generated admin token where commands on this machine find it.
 fn keep(opened: &Opened, token: &AdminToken) -> Option<TokenFile> {
     let admin = opened.admin.as_ref()?.address();
     match TokenFile::write(admin, token) {
@@ -326,10 +326,10 @@ fn keep(opened: &Opened, token: &AdminToken) -> Option<TokenFile> {
     }
 }
 
-/// What the service manager shows beside the process.
+/// The status that the service manager shows for the process.
 const SERVING: &str = "serving clients";
 
-/// What an operator asks for, by a signal or at the admin address.
+/// The operator's requests, by signal or at the admin address.
 struct Asks {
     signals: Signals,
     shared: Arc<ProxyState>,
@@ -337,8 +337,7 @@ struct Asks {
 }
 
 impl Asks {
-    /// Returns when the proxy is asked to stop; reads the configuration again meanwhile where that is
-    /// asked for.
+    /// Returns when the proxy is asked to stop; until then it reloads the configuration on request.
     async fn asked_to_stop(&mut self) {
         loop {
             let ask = tokio::select! {
@@ -360,7 +359,7 @@ impl Asks {
     }
 }
 
-/// Returns when the backend can be served.
+/// Returns when the backend is ready to serve.
 async fn backend_is_there(shared: &ProxyState) {
     tracing::info!("taking over as soon as the backend answers");
     while shared.readiness().is_err() {
@@ -368,10 +367,10 @@ async fn backend_is_there(shared: &ProxyState) {
     }
 }
 
-/// Between two looks whether the backend has answered.
+/// Pause between two checks whether the backend has replied.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What a server must be to be served.
+/// The requirements on a server.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     /// A node of a cluster.
@@ -385,7 +384,7 @@ impl Wanted {
     }
 }
 
-/// Why a server is not served by these listeners, if so. Sentinels are none of them: they have no data.
+/// Why these listeners cannot serve clients with this server, if so. Listeners of sentinels do not count: they have no data.
 pub(crate) fn refusal(report: &server_info::Report, listeners: &[config::Listener], wanted: Wanted) -> Option<String> {
     let why = match (report.cluster, wanted.node) {
         (true, false) => {
@@ -403,7 +402,7 @@ pub(crate) fn refusal(report: &server_info::Report, listeners: &[config::Listene
     Some(why.to_owned())
 }
 
-/// Puts what policies do on the metrics page.
+/// Writes the activity of policies to the metrics.
 struct PolicyObserver {
     metrics: Arc<Metrics>,
 }

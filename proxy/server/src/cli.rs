@@ -1,5 +1,5 @@
-//! The command line: what may be typed, and who does it. Commands that ask a running proxy are below;
-//! they end as `app::exit_code` says.
+//! The command line: its definitions and dispatch. The commands that ask a running proxy are in the modules below; the exit
+//! codes are those of `app::exit_code`.
 
 mod acl;
 mod api_client;
@@ -143,15 +143,15 @@ impl Settings {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command line.
 pub(crate) fn main() -> ExitCode {
-    // A wrong command line ends with 2, which is ours for it too.
+    // A wrong command line exits with 2, as in our own exit codes.
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         let text = error.render().to_string();
         if readable_lines(&text) == text {
             error.exit();
         }
-        // It repeats the word that was wrong.
+        // The text repeats the wrong word.
         complain!("{}", text.trim_end());
         std::process::exit(error.exit_code());
     });

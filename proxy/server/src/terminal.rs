@@ -1,5 +1,5 @@
-//! The one way to say something to people over standard output and standard error: nothing odd in it reaches a terminal. Tables
-//! and JSON of the commands that look go by `cli::output`, the log by `telemetry::logging`.
+//! The only output for people on standard output and standard error: no control character reaches a terminal. Tables and JSON
+//! of the commands go through `cli::output`, the log through `telemetry::logging`.
 
 /// Says something over standard error, as `eprintln` does.
 macro_rules! complain {

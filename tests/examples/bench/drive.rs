@@ -1,6 +1,6 @@
-//! The load generator: one thread and one epoll for all clients of a run, in a closed loop. Each client
-//! sends its next command when the reply to the last has come and was what it must be; anything else ends
-//! the run. It stops between cycles only, so that no lock stays behind.
+//! The load generator: one thread and one epoll for all clients of a run, in a closed loop. Each client sends
+//! its next command when the reply to its last one has come and is the expected one; any other reply ends the
+//! run. A client stops between cycles only, so that no lock stays behind.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -30,8 +30,8 @@ pub(crate) struct Window {
     pub(crate) measured: Duration,
 }
 
-/// What came of a run. Where every cycle has a connection of its own, those are counted and timed, from
-/// connecting to the last reply; else commands are, from the write to the reply.
+/// The result of a run. Where every cycle has its own connection, connections are counted and timed, from
+/// connecting to the last reply; otherwise commands are, from the write to the reply.
 pub(crate) struct Driven<R> {
     pub(crate) latencies: Histogram,
     pub(crate) elapsed: Duration,
@@ -40,7 +40,7 @@ pub(crate) struct Driven<R> {
     pub(crate) after: R,
 }
 
-/// A connection that answered; some systems make connections before anybody accepts them.
+/// A connection that answered; some systems make connections before the server accepts them.
 pub(crate) fn connect(address: &Address) -> Result<Plain, Box<dyn Error>> {
     let mut stream = address.connect(PATIENCE)?;
     exchange(&mut stream, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n")?;
@@ -122,7 +122,7 @@ struct Client {
     /// The beginning of a reply whose end has not come.
     input: Vec<u8>,
     awaited: VecDeque<Expected>,
-    /// When what is awaited was sent; where every cycle has a connection, when that began.
+    /// When the awaited command was sent; where every cycle has a connection, when that began.
     begun: Instant,
 }
 
@@ -285,7 +285,7 @@ impl Client {
         Ok(())
     }
 
-    /// Checks what came, and answers how many whole replies that were.
+    /// Checks the received bytes, and returns how many whole replies they were.
     fn take(&mut self, texts: &Texts, bytes: &[u8]) -> Result<usize, String> {
         if self.input.is_empty() {
             let (used, replies) = self.check(texts, bytes)?;

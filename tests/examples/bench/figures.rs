@@ -1,5 +1,5 @@
-//! Arithmetic over rounds: medians, spreads, and ratios within a round, so that what slows a round
-//! down slows both sides of a ratio. A round in which there is nothing is left out.
+//! Arithmetic over rounds: medians, spreads, and ratios within a round, so that a slow moment affects both
+//! sides of a ratio. A round without a number is left out.
 
 /// What a run of one load over one way gave. Times are µs a command, by the processes' own accounts.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Sample {
     }
 }
 
-/// What is asked of a sample.
+/// One number of a sample.
 pub(crate) type Metric = fn(&Sample) -> f64;
 
 /// One way's samples of one load, by round; `None` where the round gave none.
@@ -41,7 +41,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// `None` of nothing, and of what is no number.
+    /// `None` if there are no values, or one is not a number.
     pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Figure> {
         let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         values.sort_unstable_by(f64::total_cmp);

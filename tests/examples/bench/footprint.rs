@@ -1,5 +1,5 @@
-//! What a program costs while nothing happens: the time to start it, its memory, that of connections that
-//! stay silent, its CPU time, its size on disk. Each is measured on programs of its own, started anew.
+//! What a program costs while it is idle: the time to start it, its memory, the memory of silent connections,
+//! its CPU time, its size on disk. Each is measured on freshly started programs.
 
 use std::error::Error;
 use std::fs;
@@ -28,7 +28,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 const WATCHED: Duration = Duration::from_secs(1);
 const KIB: f64 = 1024.0;
 
-/// One program's.
+/// The footprint of one program.
 pub(crate) struct Footprint {
     pub(crate) name: String,
     /// From starting it to its first answer, ms.
@@ -37,7 +37,7 @@ pub(crate) struct Footprint {
     memory: f64,
     /// An idle connection's, KiB.
     pub(crate) connection: f64,
-    /// Percent of a core, without clients, and with those that stay silent.
+    /// Percent of a core, without clients, and with silent clients.
     idle: f64,
     idle_connected: f64,
     /// On disk, KiB.

@@ -1,6 +1,6 @@
-//! The least that a proxy of tokio can do: one thread, one task a client, bytes copied both ways. No
-//! frame, no count; the floor that the proxy is held against. A process of its own (`bench forward LISTEN
-//! BACKEND`), so that its CPU time is its own; it ends when it is killed.
+//! The least that a proxy made with tokio can do: one thread, one task for each client, bytes copied both
+//! ways. It parses and counts nothing; the proxy is compared with it. It is a separate process (`bench
+//! forward LISTEN BACKEND`), so that its CPU time is measured alone; it runs until it is killed.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(crate) fn serve(listen: SocketAddr, backend: SocketAddr) -> Result<(), Box<d
         loop {
             let (client, _) = listener.accept().await?;
             tokio::spawn(async move {
-                // One client's end, whatever the reason, is no other's business.
+                // The end of one client, whatever the reason, does not concern the others.
                 let _ = forward(client, backend).await;
             });
         }

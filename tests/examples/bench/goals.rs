@@ -10,7 +10,7 @@ use crate::table::{CARRIED, P50, PROXY, RATE, REDIS, Table, number};
 /// Beyond this spread of the direct runs, percent, a figure says nothing.
 const MAX_SPREAD: f64 = 5.0;
 
-/// What a value is held against.
+/// The limit for a value.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost(f64),
@@ -221,7 +221,8 @@ impl Measured<'_> {
         goals
     }
 
-    /// As one table, and for the file; of a run that was to be complete, those that were not measured, too.
+    /// Prints them as one table, and returns them for the file; after a complete run also the goals that were
+    /// not measured.
     pub(crate) fn print_goals(&self, complete: bool) -> Value {
         println!("\ngoals (void: the direct runs of the load differ by more than ±{MAX_SPREAD} %)");
         println!("{:<76}{:>8}{:>8}{:>9}{:>6}", "", "must", "aim", "value", "±%");

@@ -1,5 +1,5 @@
-//! How cost grows: with clients, pipelines and values over every way, with namespaces, patterns and
-//! policies in lockwarden alone. What a lock is stays the last that is looked for.
+//! How cost grows: with clients, pipelines and values over every way, with namespaces, patterns and policies
+//! in lockwarden alone. The namespace of the locks is always the last one that is searched.
 
 use std::error::Error;
 use std::fs;

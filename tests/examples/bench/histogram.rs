@@ -1,5 +1,5 @@
-//! Latencies, counted in buckets whose width grows with the value: a run records millions, and its
-//! quantiles are within a hundredth of the truth.
+//! Latencies, counted in buckets whose width grows with the value: a run records millions of latencies, and
+//! its quantiles are within 1 % of the exact ones.
 
 use std::time::Duration;
 

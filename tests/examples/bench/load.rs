@@ -1,5 +1,6 @@
-//! What is sent and what must come back: the loads, and for each client the script of one, which writes
-//! its next commands and knows every byte of their replies. Does no I/O and reads no clock.
+//! The loads: which commands are sent, and which replies must come back. Each client has the script of one
+//! load, which writes the next commands and knows every byte of their replies. Does no I/O and reads no
+//! clock.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -212,10 +213,10 @@ impl Script {
         self.put += 1;
     }
 
-    /// A reply came; whether it granted what was asked.
+    /// A reply came; `granted` is whether it granted the request.
     pub(crate) fn heard(&mut self, granted: bool) {
         if !granted {
-            // Somebody else holds it: the next try.
+            // Another client holds it: the next try.
             self.step = 0;
         }
     }
@@ -276,7 +277,7 @@ impl Script {
     fn next_lock(&mut self, hot: bool, texts: &Texts) {
         self.cycles += 1;
         self.owner_token.clear();
-        // As long as a UUID without dashes, and nobody else's.
+        // As long as a UUID without dashes, and unique.
         let (Lane { way, run }, client, cycle) = (self.lane, self.client, self.cycles);
         let _ = write!(self.owner_token, "{way:02x}{run:08x}{client:06x}{cycle:016x}");
         self.name_lock(hot, texts);
@@ -332,7 +333,7 @@ mod tests {
 
     const LANE: Lane = Lane { way: 3, run: 9 };
 
-    /// What a script says, a line each, while it is granted everything.
+    /// The lines that a script sends while it is granted everything.
     fn says(kind: Kind, lines: usize) -> Vec<String> {
         let texts = Texts::of(kind, "lock:");
         let mut script = Script::new(kind, LANE, 7);

@@ -44,7 +44,7 @@ pub(crate) struct Options {
     pub(crate) no_footprint: bool,
 }
 
-/// Who runs where.
+/// Which process runs on which core.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Pin {
     /// All on one core: what they cost together, without the wake-ups between cores

@@ -1,5 +1,5 @@
-//! What the system knows about a process and does for it: CPU time, memory, interruption.
-//! Reads `/proc` and a few calls of Linux; starts nothing.
+//! CPU time, memory and interruption of a process. It reads `/proc` and makes a few system calls of Linux; it
+//! starts nothing.
 
 use std::error::Error;
 use std::io;
@@ -106,7 +106,8 @@ pub(crate) fn allow_descriptors(wanted: u64) -> Result<(), Box<dyn Error>> {
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody wants the end; from then on everything returns, and what was started is stopped.
+/// Whether the run was interrupted. From then on every function returns, and the started programs are
+/// stopped.
 pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

@@ -1,4 +1,5 @@
-//! What must come back: each reply is known to the last byte, but for who wins a contended lock.
+//! The replies that must come back: each is known to the last byte, except which client wins a contended
+//! lock.
 
 /// The reply that must come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,13 +8,13 @@ pub(crate) enum Expected {
     One,
     Pong,
     Value,
-    /// `+OK`, or nil where somebody else holds the lock.
+    /// `+OK`, or nil where another client holds the lock.
     OkOrNil,
-    /// 1, or 0 where somebody else holds the lock.
+    /// 1, or 0 where another client holds the lock.
     OneOrZero,
 }
 
-/// What stands at the beginning of what came.
+/// What the received bytes begin with.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Found {
     /// The expected reply, of this length; whether it grants what was asked.

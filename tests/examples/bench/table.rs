@@ -1,4 +1,4 @@
-//! What is printed of the loads: a line a way, medians over the rounds, ratios within a round.
+//! The printed tables of the loads: one line for each way, medians over the rounds, ratios within a round.
 
 use serde_json::{Value, json};
 

@@ -53,7 +53,7 @@ pub(crate) enum Program {
     },
 }
 
-/// What a way goes by.
+/// The transport of a way.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum By {
     Tcp,
@@ -289,13 +289,13 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// What is configured unless a growing number of something is.
+/// The configuration, except in the measurements of growth.
 pub(crate) fn usual_namespaces() -> String {
     namespace("locks", &[format!("{LOCKS}*")], None)
 }
 
-/// Ways through a lockwarden with guards: sixteen over other keys than those of the loads, and one over those, which
-/// nobody has locked and everybody may write.
+/// Ways through a lockwarden with guards: sixteen over other keys than those of the loads, and one over the keys of
+/// the loads, whose lock is free, so that every client may write them.
 pub(crate) fn guarded() -> [(&'static str, String); 3] {
     let guard = |name: &str, keys: &str, mode: &str| {
         let lock = format!("{LOCKS}guard");
@@ -326,8 +326,7 @@ fn lockwarden(listen: &str, backend: &str, sessions: Option<&str>, namespaces: &
     format!("listen = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nbackend = \"{backend}\"\n{sessions}\n{namespaces}")
 }
 
-/// Whether a binary knows the two kinds of sessions; an error is anything else that it says of the
-/// configuration.
+/// Whether a binary knows the two kinds of sessions; any other complaint about the configuration is an error.
 pub(crate) fn knows_sessions(binary: &Path, directory: &Path) -> Result<bool, Box<dyn Error>> {
     let (any, redis) = ("127.0.0.1:6380", "redis://127.0.0.1:6379");
     let file = directory.join("sessions.conf");
@@ -356,7 +355,8 @@ fn free_address() -> Result<SocketAddr, Box<dyn Error>> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Takes no TLS and speaks it with Redis; without the pause in which it lets the other end close first.
+/// Accepts connections without TLS and speaks TLS with Redis; without its pause in which the other end may
+/// close first.
 fn stunnel(listen: SocketAddr, redis: SocketAddr) -> String {
     format!(
         "foreground = yes

@@ -1,4 +1,4 @@
-//! Where a way is reached, by TCP or by a unix socket, and connections to it: one that waits, and one for the event loop.
+//! The address of a way, a TCP or a unix socket, and connections to it: one that blocks, and one for the event loop.
 
 use std::error::Error;
 use std::io::{self, Read, Write};

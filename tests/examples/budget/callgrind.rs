@@ -1,4 +1,4 @@
-//! The proxy under `callgrind`, which counts the instructions of all its threads, and can be asked for them between two commands.
+//! The proxy under `callgrind`, which counts the instructions of all its threads. The count can be read between two commands.
 
 use std::error::Error;
 use std::fs;
@@ -37,7 +37,7 @@ fn runner(place: &Place) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Where valgrind and who asks it meet.
+/// The pipes between valgrind and the program that queries it.
 fn pipes(place: &Place) -> String {
     format!("--vgdb-prefix={}", place.file("valgrind").display())
 }

@@ -1,5 +1,6 @@
-//! Instructions of commands and of a start. The proxy's chores go by time, which under callgrind and on a busy machine passes
-//! quickly for the work that is done: what they take in a while without clients is subtracted. All medians are those of the rounds.
+//! Instructions of commands and of a start. The proxy's chores run at fixed times, and under callgrind or on a busy machine
+//! little work is done in that time. So the instructions that the chores take in a time without clients are subtracted. All
+//! medians are over the rounds.
 
 use std::error::Error;
 use std::thread::sleep;
@@ -31,7 +32,7 @@ struct Load {
     commands: u64,
 }
 
-/// On one lock, since some chores go over all that were ever seen.
+/// On one lock, since some chores go over all locks that were ever seen.
 const LOADS: [Load; 3] = [
     Load {
         name: "a command of no lock: SET, GET",
@@ -94,8 +95,8 @@ struct Window {
     seconds: f64,
 }
 
-/// Counts what the proxy does meanwhile. It ends when a whole number of seconds has passed, since most chores come once a second:
-/// so a window without clients has as many of them as one with.
+/// Counts what the proxy does meanwhile. It ends after a whole number of seconds, since most chores run once a second: so a
+/// window without clients has as many chores as one with clients.
 fn window(
     counted: &mut Counted<'_>,
     work: impl FnOnce() -> Result<(), Box<dyn Error>>,

@@ -1,5 +1,6 @@
-//! Memory of the proxy, of a connection that says nothing, and of a held lock: what the system has given to the process itself,
-//! without the pages of its file, which come and go. A difference is taken after enough of the same that what grows once has grown.
+//! Memory of the proxy, of a silent connection, and of a held lock: the memory that the system has given to the process itself,
+//! without the pages of its file, which come and go. A difference is measured only after enough equal steps, so that buffers
+//! that grow once have already grown.
 
 use std::error::Error;
 use std::fs;

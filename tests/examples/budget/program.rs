@@ -1,5 +1,5 @@
-//! The proxy that is measured: a copy of the test build in a folder of its own, beside which it keeps its compiled policies, so
-//! that what other tests have left there changes no number. It has one core, and so one thread for clients, on every machine.
+//! The measured proxy: a copy of the test build in its own folder. The proxy keeps its compiled policies beside the program, so
+//! files that other tests left change no number. On every machine it has one core, and so one thread for clients.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use lockwarden_tests::{Cores, Process, Proxy, Redis, binary, free_port, lockwarden_at};
 use tempfile::TempDir;
 
-/// How long a command may take to do what it is waited for: under callgrind a start is a quarter of a minute on a quiet machine.
+/// How long a command may take: under callgrind a start takes 15 seconds on a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// What the proxy logs when it lets clients in.
 const SERVES: &str = "the backend is up";
@@ -77,7 +77,8 @@ impl Place {
         builder.top("listen", &format!("\"127.0.0.1:{}\"", self.port)).text()
     }
 
-    /// Starts the proxy and waits until it lets clients in. It is not asked before, since that would count.
+    /// Starts the proxy and waits until it lets clients in. No request is sent before, since that would
+    /// count.
     pub(crate) fn start(&self, runner: &[String]) -> Result<Program, Box<dyn Error>> {
         let (process, ()) = self.run("run", runner, |_, said| said.contains(SERVES).then_some(()))?;
         Ok(Program { process, address: (Ipv4Addr::LOCALHOST, self.port).into() })
@@ -92,7 +93,7 @@ impl Place {
         }
     }
 
-    /// Runs a command until `reached` finds in its end, or in what it said, what it is waited for.
+    /// Runs a command until `reached` finds the awaited result in its exit or in its output.
     fn run<T>(
         &self,
         word: &str,

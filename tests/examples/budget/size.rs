@@ -1,4 +1,4 @@
-//! How large the program is in memory when all of it was read: its code and its constants, without what only a debugger reads.
+//! The size of the whole program in memory: its code and its constants, without the debugging information.
 
 use std::error::Error;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A connection that says something, waits for its reply, and fails if that is another one.
+//! A connection that sends a command, waits for its reply, and fails if the reply is not the expected one.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -18,7 +18,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects and hears a PONG.
+    /// Connects and gets a PONG.
     pub(crate) fn open(to: SocketAddr) -> Result<Connection, Box<dyn Error>> {
         let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
         stream.set_nodelay(true)?;

@@ -1,6 +1,6 @@
-//! One language's folder in `tests/clients`: what it brings, installing what its program needs, and
-//! running the program against a server. It has a time limit, and whatever the program started is ended
-//! with it. What the program says is read in `report.rs`.
+//! One language's folder in `tests/clients`: its contents, the installation of what its program needs, and a
+//! run of the program against a server. A run has a time limit, and every process that the program started
+//! ends with it. `report.rs` reads the program's output.
 
 use std::error::Error;
 use std::fs;
@@ -93,7 +93,7 @@ impl Language {
         Ok(lines.lines().map(str::to_owned).collect())
     }
 
-    /// What its people must know, in Markdown; the first line is the title.
+    /// What users of the language must know, in Markdown; the first line is the title.
     pub(crate) fn notes(&self) -> Result<String, Box<dyn Error>> {
         let path = self.folder.join("notes.md");
         fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()).into())
@@ -152,7 +152,7 @@ impl Drop for Group {
             // SAFETY: `kill` takes no pointers; the leader has not been waited for, so the group's
             // number is ours.
             unsafe { libc::kill(-id, libc::SIGKILL) };
-            // It was killed just now; there is nobody to tell if waiting fails.
+            // It was killed just now; a failure of the wait changes nothing.
             let _ = self.0.wait();
         }
     }

@@ -1,4 +1,4 @@
-//! `docs/clients.md`: a text of its own around one section a language, each with a table of what ran and
+//! `docs/clients.md`: a fixed text around one section for each language, which has a table of what ran and
 //! the language's notes. A run of some languages leaves the other sections as they are.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What a language's program said in one world, read from its JSON lines, and what is wrong when
-//! worlds are laid side by side. Knows nothing about processes and pages.
+//! The results of a language's program in one world, read from its JSON lines, and the errors that a
+//! comparison of the worlds finds. Knows nothing about processes and pages.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -123,7 +123,7 @@ impl Client<'_> {
     }
 }
 
-/// What fails in this world already the library cannot do there: it is left out of both.
+/// A check that fails in this world already is beyond the library: it is left out of both.
 pub(crate) fn leave_out_failures_of(direct: &mut Report, other: &mut Report) {
     let has_failed = |check: &Check| check.result == Outcome::Failed;
     for check in &mut other.checks {

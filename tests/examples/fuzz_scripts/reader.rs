@@ -1,4 +1,5 @@
-//! How the proxy reads a script: the keys that a call may change beside those that it declares, as its classifier has them.
+//! How the proxy reads a script: the keys that a call may change beyond those that it declares, according to the proxy's
+//! classifier.
 
 use lockwarden_lock::script_facts::{ScriptFacts, names_of_library};
 use lockwarden_lua::Names;
@@ -7,7 +8,7 @@ use lockwarden_tests::script_fuzzer::{Foreseen, Pattern, Script};
 /// Commands that write nothing, of those that arguments name here.
 const READING: &[&[u8]] = &[b"get", b"echo", b"exists", b"publish"];
 
-/// What follows from the text for this call.
+/// The keys that the text shows for this call.
 pub(crate) fn foreseen(script: &Script) -> Foreseen {
     let names = match script.before {
         Some(_) => names_of_library(script.text.as_bytes()),

@@ -1,6 +1,6 @@
-//! The lines. `@` is a hole; a lock is put into each in turn, and the plain key of the same kind
-//! into the others. Every line changes what is in the hole when Redis alone gets it, or makes it,
-//! or is there to show that the command is judged in its shortest form.
+//! The lines. `@` is a hole: a lock is put into each hole in turn, and the plain key of the same kind into
+//! the others. Sent to Redis alone, every line changes or creates the key in the hole; the other lines show
+//! that the command is judged in its shortest form.
 
 use super::Kind::{self, Geo, Hash, Hll, List, Set, Stream, String, Zset};
 use super::Meaning::{self, Verb, Write};

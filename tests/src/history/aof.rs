@@ -1,6 +1,6 @@
-//! What took place on Redis, from its append-only file: every write in the order in which it was carried out, and
-//! nothing that was not. MONITOR would end with the server and shows what scripts try, so the file is the better
-//! witness. It is read for the records beside the locks, which name each grant and each release.
+//! What happened on Redis, from its append-only file: exactly the writes that were carried out, in their order.
+//! The file is better evidence than MONITOR, which would end with the server and also shows what scripts only
+//! try. Only the records beside the locks are read from it; they name each grant and each release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

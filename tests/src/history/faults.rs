@@ -1,4 +1,4 @@
-//! What goes wrong in a run, by a seed: which fault, whom it hits, when it begins and when it is over.
+//! The faults of a run, from a seed: which fault, which process it hits, when it begins and when it is over.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Fault {
         }
     }
 
-    /// Whom it may hit: so many there are.
+    /// How many processes it may hit.
     fn victims(self, clients: usize, proxies: usize) -> usize {
         match self {
             Fault::KillClient | Fault::FreezeClient => clients,
@@ -101,7 +101,7 @@ impl Fault {
     }
 }
 
-/// The next fault: the pause before it, whom it hits, how long it lasts.
+/// The next fault: the pause before it, the process that it hits, how long it lasts.
 pub(super) struct Next {
     pub fault: Fault,
     pub victim: usize,

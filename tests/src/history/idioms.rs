@@ -1,4 +1,4 @@
-//! How applications take, extend and give back locks. It words requests and reads replies; it knows no connection.
+//! How applications take, extend and give back locks. It builds requests and reads replies, without a connection.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) enum Idiom {
     RedisPy,
     /// `SET NX PX` with a value of its own, extended and deleted without comparing.
     Deleted,
-    /// `SETNX` with the same value for everybody, then `EXPIRE`, and `DEL`.
+    /// `SETNX` with the same value for all clients, then `EXPIRE`, and `DEL`.
     Legacy,
     /// `SETNX` alone, and `DEL`.
     Bare,
@@ -44,7 +44,7 @@ impl Idiom {
         *random.among(&[Idiom::Compared, Idiom::RedisPy, Idiom::Deleted, Idiom::Legacy, Idiom::Bare])
     }
 
-    /// Whether the value tells this try from all others.
+    /// Whether the value distinguishes this try from all others.
     pub(super) fn is_distinctive(self) -> bool {
         match self {
             Idiom::Compared | Idiom::RedisPy | Idiom::Deleted => true,

@@ -1,8 +1,8 @@
-//! What must not be in a history. It believes a client that it holds a lock from the answer to its acquire until it
+//! What must not be in a history. A client counts as the holder of a lock from the reply to its acquire until it
 //! sends its release, or until the TTL that it asked for is over, counted from its request; whichever comes first. An
-//! extension counts from its own request. So a client is never believed to hold longer than it may rely on, and
-//! whatever the checker says against two of them is true. What has no known outcome may have happened or
-//! not: it is held against nobody.
+//! extension counts from its own request. So no client counts as the holder for longer than it may rely on, and every
+//! violation that the checker reports about two clients is real. An operation without a known outcome may have
+//! happened or not: it counts against no client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,14 +34,14 @@ pub enum Violation {
         /// The newer grant of another client, if that is why.
         holder: Option<usize>,
     },
-    /// A holder that proved to be one was told that it is none, within the time that it may rely on.
+    /// A holder whose request proved that it holds the lock was refused, within the time that it may rely on.
     Lost {
         /// The number of what was refused.
         operation: usize,
         /// The claim that it had.
         claim: Claim,
     },
-    /// An answer told of something that never took place on Redis, or that no proxy has on its trail.
+    /// A reply confirmed something that never took place on Redis, or that no proxy has on its trail.
     Uncommitted {
         /// The number of the operation that was answered so.
         operation: usize,
@@ -76,8 +76,8 @@ pub enum End {
     Death,
 }
 
-/// What was never answered may still be carried out, for so long: the longest that anything is frozen, the longest TTL
-/// behind it, and something for a busy machine.
+/// For this long, a request that was never answered may still be carried out: the longest time that anything is
+/// frozen, then the longest TTL, and some time for a busy machine.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
 /// Judges one history.
@@ -155,7 +155,8 @@ impl<'a> Judge<'a> {
         (!violations.is_empty()).then(|| transcript::of(self.history, &violations))
     }
 
-    /// How long each client may rely on each lock, and what follows from the answers to releases and extensions.
+    /// How long each client may rely on each lock, and the violations that the replies to releases and
+    /// extensions show.
     fn claims(&self) -> (Vec<Claim>, Vec<Violation>) {
         let mut claims: Vec<Claim> = Vec::new();
         let mut found = Vec::new();
@@ -207,7 +208,7 @@ impl<'a> Judge<'a> {
         operation.sent.plus(ttl.saturating_sub(GRAIN))
     }
 
-    /// Carries a release or an extension into the claim that it is about.
+    /// Applies a release or an extension to the claim that it concerns.
     fn changes(&self, operation: &Operation, mine: &mut Mine, claims: &mut [Claim]) {
         let claim = &mut claims[mine.claim];
         match (operation.action, operation.answered) {
@@ -239,7 +240,7 @@ impl<'a> Judge<'a> {
         let Some(mine) = mine.filter(|mine| !mine.is_over) else {
             return Some(Violation::ByStranger { operation: number, holder: None });
         };
-        // Of somebody else: certainly behind the client's own grant, and certainly before this.
+        // Of another client: certainly behind the client's own grant, and certainly before this.
         let grant = &self.history.operations[mine.grant];
         let granted_by = grant.done()?;
         let holder = self.history.operations.iter().position(|other| {
@@ -290,8 +291,8 @@ impl<'a> Judge<'a> {
         self.history.operations[operation].client
     }
 
-    /// Of two grants of which the one was answered before the other was asked for, the other has the higher token;
-    /// and no two clients have the same.
+    /// If the reply to one grant came before the request for another, the other must have the higher token; and no
+    /// two clients may have the same token.
     fn fences(&self) -> Vec<Violation> {
         let mut by_lock: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (number, operation) in self.history.operations.iter().enumerate() {
@@ -316,7 +317,7 @@ impl<'a> Judge<'a> {
                 }
                 if let Some(earlier) = highest {
                     let (before, after) = (operation(earlier), operation(later));
-                    // A client may be told once more of a grant whose answer it has not read.
+                    // A client may get a second reply about a grant whose first reply it has not read.
                     let again = before.client == after.client && before.fence == after.fence;
                     if before.fence >= after.fence && !again {
                         found.push(Violation::Fence { earlier, later });

@@ -1,6 +1,7 @@
-//! The file that a client writes while it works, one line for each thing that happens, so that it is whole up to the
-//! moment in which the client is killed: `TIME NUMBER invoke …` before a request is sent, `TIME NUMBER yes` or `no`
-//! when it was answered, `TIME NUMBER fence 7`, `TIME NUMBER wrote …` behind a write of guarded data. A request without a second line has an unknown outcome.
+//! The file that a client writes while it works, one line for each event, so that it is complete up to the moment in
+//! which the client is killed: `TIME NUMBER invoke …` before a request is sent, `TIME NUMBER yes` or `no` when its
+//! reply has come, `TIME NUMBER fence 7`, `TIME NUMBER wrote …` behind a write of guarded data. A request without a
+//! second line has an unknown outcome.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,12 +1,12 @@
-//! What was done to locks in a run, who died and what went wrong meanwhile. It holds what was written down and
-//! judges nothing.
+//! The operations on locks in a run, the clients that died, and the faults meanwhile. It holds what was
+//! written down and judges nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::clock::At;
 
-/// What a client wanted of a lock.
+/// What a client requested about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// To have it for so long, if it is free.
@@ -17,7 +17,7 @@ pub enum Action {
     Release,
 }
 
-/// What it heard. Nothing at all is no answer: the request may have been carried out, or may still be.
+/// The reply. Without any reply there is no answer: the request may have been carried out, or may still be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Done.
@@ -33,12 +33,12 @@ pub struct Operation {
     pub client: u32,
     /// Which lock.
     pub lock: String,
-    /// What it wanted.
+    /// What it requested.
     pub action: Action,
-    /// How it said so.
+    /// The words of the request.
     pub words: String,
-    /// Whether the request proves by itself, or by its connection, that the lock is the client's if it is. So a
-    /// refusal means that it was not.
+    /// Whether the request, or its connection, proves that the lock is the client's, if it is. So a refusal
+    /// means that it was not.
     pub proves: bool,
     /// When the request was sent, or a moment before.
     pub sent: At,

@@ -1,6 +1,6 @@
-//! A run on machines of their own: three with servers and what watches over them, two with a proxy and its clients. They are parted from
-//! one another in every way that costs a primary its place, with a proxy and its clients on either side. It brings a history about and
-//! judges nothing.
+//! A run on simulated machines: three with servers and the programs that watch them, two with a proxy and its
+//! clients. The machines are separated in every way that makes a primary lose its place, with a proxy and its
+//! clients on each side. It produces a history and judges nothing.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ const ERA: &str = "lw:{}:lockwarden-era";
 /// Longest time for anything that servers and sentinels agree on: a sentinel on a busy machine takes its clock for one that jumps, and does
 /// nothing for thirty seconds.
 const AGREED_WITHIN: Duration = Duration::from_secs(150);
-/// What goes on for so long behind a change is seen to go on.
+/// A program that still works this long after a change counts as unaffected.
 const GOES_ON_FOR: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -59,9 +59,11 @@ pub enum Parting {
     LosingSide,
     /// The machine of the primary from all others.
     PrimaryAlone,
-    /// Others do not hear what the machine of the primary and a proxy say; they hear what those say.
+    /// The machines of the primary and of a proxy receive from the others, but what they send does not
+    /// arrive.
     Unheard,
-    /// The machine of the primary and a proxy do not hear the others, and are heard.
+    /// The machines of the primary and of a proxy receive nothing from the others, but what they send
+    /// arrives.
     Deaf,
     /// The primary and its sentinel from the other servers; and a proxy that reaches all stands still until some time after the
     /// others have chosen another primary.
@@ -105,7 +107,7 @@ pub struct PartedPlan {
     pub tls: bool,
     /// What the namespace of the locks has for `quarantine`.
     pub quarantine: &'static str,
-    /// For how long leases are held that are held for long.
+    /// How long the long leases are held.
     pub holds: (Duration, Duration),
     /// Whether the servers are a cluster, and not watched over by sentinels.
     pub cluster: bool,
@@ -171,7 +173,8 @@ impl Parted {
         self.are_in_order();
     }
 
-    /// Waits until everybody knows everybody, and the primary is where a parting finds it.
+    /// Waits until all servers and sentinels know each other, and the primary is on the machine that a
+    /// parting expects.
     #[track_caller]
     fn are_in_order(&self) {
         match self.plan.cluster {
@@ -324,7 +327,7 @@ impl Parted {
         let to = self
             .agreed("the others to choose another", |parted| parted.primary_named_by(&others).filter(|to| *to != from));
         if parting == Parting::ProxyFrozen {
-            // Longer than one that goes on takes to hear of it.
+            // Longer than a working program takes to notice it.
             sleep(GOES_ON_FOR);
             self.proxies[0].0.thaw();
         }
@@ -388,7 +391,7 @@ impl Parted {
         })
     }
 
-    /// Kills the clients and collects what everybody has written.
+    /// Kills the clients and collects what clients and proxies have written.
     #[track_caller]
     fn ends(mut self) -> Run {
         let mut history = std::mem::take(&mut self.history);

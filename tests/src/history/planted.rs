@@ -1,6 +1,6 @@
 //! Mistakes that lockwarden does not have, put into it from outside: a relay between a proxy and Redis changes the text
-//! of the proxy's scripts. It has Redis forget every script (a digest on the way becomes one that nobody knows), so the
-//! proxy sends the text. So the checker can be seen to find what it is there for, with the binary that is shipped.
+//! of the proxy's scripts. It makes Redis appear to forget every script (each digest is replaced by an unknown one), so
+//! the proxy sends the text. This shows, with the binary that is shipped, that the checker finds such mistakes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,22 +16,22 @@ use crate::client::encode;
 pub enum Planted {
     /// A lock is taken whether it is free or not.
     SetWithoutNx,
-    /// A lock is given back whoever asks for it.
+    /// A lock is given back for every client that asks for it.
     ReleaseWithoutProof,
     /// Times are not Redis's but those of the proxy, whose clock is a minute ahead.
     ClockOfTheProxy,
     /// A write of guarded data is carried out whatever became of the lock since it was looked at.
     WriteWithoutWatch,
-    /// None: but a block is on its way to Redis for a while, in which locks change hands.
+    /// No mistake, but some blocks are delayed on their way to Redis, and locks change hands meanwhile.
     SlowBlocks,
 }
 
-/// How long one block of three is on its way.
+/// How long one block of three is delayed.
 const ON_ITS_WAY: Duration = Duration::from_millis(60);
 
 /// How wrong that clock is.
 const AHEAD: Duration = Duration::from_secs(60);
-/// Nobody has a script with this digest.
+/// No script has this digest.
 const UNKNOWN: &[u8] = &[b'0'; 40];
 
 /// A relay that plants a mistake. Dropping it leaves its connections to their ends.

@@ -1,4 +1,4 @@
-//! What the proxies of a run say of it themselves: in their logs, and on their audit trails.
+//! What the proxies of a run report themselves: in their logs and audit trails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

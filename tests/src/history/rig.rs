@@ -1,5 +1,5 @@
-//! One run: a Redis that writes everything down, proxies in front of it, clients in processes of their own, and
-//! faults by a seed. It brings a history about and judges nothing.
+//! One run: a Redis that logs every write, proxies in front of it, clients in separate processes, and faults
+//! from a seed. It produces a history and judges nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,9 +31,9 @@ use super::proxies_said;
 use super::run::{Plan, Run, without_grants};
 use super::worker::{Orders, guarded_by};
 
-/// Between two looks at what is to be done.
+/// The time between two looks at what is to be done.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// At the end nothing goes wrong for so long, so that everybody is seen to recover.
+/// At the end there are no faults for this long, so that all clients can be seen to recover.
 const CALM: Duration = Duration::from_secs(5);
 /// A proxy that is killed may not have written what it decided just before; some fifty milliseconds' worth, on a machine
 /// that is not busy.
@@ -43,7 +43,7 @@ pub(super) const GUARD: &str =
     "[[guard]]\nname = \"data\"\nkeys = [\"data:{id}\"]\nlock = \"lock:{id}\"\nmode = \"enforce\"\n";
 /// A server that loses nothing. Clients without a proxy come from addresses of their own, which protected mode refuses.
 const WRITES_DOWN: [&str; 6] = ["--appendonly", "yes", "--appendfsync", "always", "--protected-mode", "no"];
-/// A client that has not ended so long behind the end is stuck.
+/// A client that has not ended this long after the end is stuck.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Redis by itself, or one that sentinels watch over.
@@ -154,7 +154,7 @@ impl Rig {
         }
         rig.until = match rig.plan.failovers.is_empty() {
             true => At::now().plus(rig.plan.lasts),
-            // Who knows how long they take: the clients are killed at the end.
+            // It is unknown how long they take, so the clients are killed at the end.
             false => At(u64::MAX),
         };
         rig
@@ -397,7 +397,7 @@ impl Rig {
         self.redis().client().sends(order).gets("+OK");
     }
 
-    /// Waits for the clients and collects what everybody has written.
+    /// Waits for the clients and collects what clients and proxies have written.
     #[track_caller]
     fn ends(mut self, calm_from: At) -> Run {
         let end = self.until.plus(ENDS_WITHIN);

@@ -1,5 +1,5 @@
-//! What a run is to be, and what came of it: what everybody has written and said, and what follows from that together. It judges by the
-//! checker, and forgives what a failover has done where a proxy has said so.
+//! The settings of a run and its result: all that clients and proxies have written, and the verdict about it.
+//! The verdict is the checker's, except that it forgives the effects of a failover that a proxy has reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::planted::Planted;
 use super::transcript;
 use super::worker::Worker;
 
-/// What a run is to be.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Everything that is chosen follows from it.
@@ -36,13 +36,13 @@ pub struct Plan {
     pub durability: &'static str,
     /// A mistake in the proxies.
     pub planted: Option<Planted>,
-    /// Whether clients do what applications do wrong.
+    /// Whether clients make the mistakes of applications.
     pub misbehave: bool,
     /// What a client is.
     pub worker: Worker,
 }
 
-/// What came of it.
+/// The result of a run.
 pub struct Run {
     /// What clients have written.
     pub history: History,
@@ -56,8 +56,8 @@ pub struct Run {
     pub unwritten: Vec<(At, At)>,
     /// How often each fault was made.
     pub faults: BTreeMap<Fault, usize>,
-    /// Whether a no to an extension may mean that no more may be promised: too few replicas have it, or too few sentinels
-    /// are heard.
+    /// Whether a refused extension may mean that no more time may be promised: too few replicas have it, or too few
+    /// sentinels are heard.
     pub refuses_extensions: bool,
     /// Whether one server has everything that was carried out.
     pub one_server: bool,
@@ -65,7 +65,7 @@ pub struct Run {
     pub planted: usize,
     /// When the last fault was over.
     pub calm_from: At,
-    /// The failovers, and how long nobody was granted a lock then.
+    /// The failovers, and for how long no lock was granted then.
     pub failovers: Vec<(Failover, Duration)>,
     /// Leases of which a proxy has logged that they were lost.
     pub lost: BTreeSet<(String, u64)>,
@@ -90,8 +90,8 @@ pub(super) fn without_grants(history: &History, failovers: &[(Failover, At)]) ->
 }
 
 impl Run {
-    /// What must not be in it, for people; `None` where all is well. What a failover has done is no violation where a
-    /// proxy has said so.
+    /// The violations as text for people; `None` where all is well. An effect of a failover is no violation where a
+    /// proxy has reported it.
     pub fn verdict(&self) -> Option<String> {
         let mut judge = Judge::of(&self.history);
         if let Some(trail) = &self.trail {
@@ -138,8 +138,8 @@ impl Run {
         late.collect()
     }
 
-    /// Writes of guarded data that were sent after one under a newer lease had been answered, on whichever server that was: so
-    /// much was heard of that one before. Returns the lock, and the tokens of the newer and the older lease.
+    /// Writes of guarded data that were sent after the reply to a write under a newer lease, on any server. Returns the lock,
+    /// and the tokens of the newer and the older lease.
     pub fn stale_writes(&self) -> Vec<(&str, u64, u64)> {
         let mut writes: Vec<&Write> = self.history.writes.iter().collect();
         writes.sort_by_key(|write| write.done);
@@ -154,7 +154,7 @@ impl Run {
     }
 
     /// Whether a proxy has logged that this lease was lost. Where the connection was cut before the client had asked for its
-    /// fencing token, it is told by one that no other client was told of.
+    /// fencing token, a logged token that belongs to no other client counts.
     fn was_told(&self, claim: &Claim) -> bool {
         let operations = &self.history.operations;
         let grant = &operations[claim.grant];
@@ -167,7 +167,8 @@ impl Run {
             .any(|(lock, lost)| *lock == grant.lock && grant.fence.map_or(!is_known(*lost), |fence| fence == *lost))
     }
 
-    /// What two clients held at the same time, for this long or longer, and no proxy has said so; for people.
+    /// Locks that two clients held at the same time, for this long or longer, and that no proxy has reported;
+    /// as text for people.
     pub fn untold_overlaps(&self, shortest: Duration) -> Vec<String> {
         let violations = Judge::of(&self.history).violations().into_iter();
         let untold = violations.filter(|violation| match violation {
@@ -180,7 +181,7 @@ impl Run {
         untold.map(|one| transcript::of(&self.history, &[one])).collect()
     }
 
-    /// How often two clients held one lock, told or not.
+    /// How often two clients held one lock, reported or not.
     pub fn overlaps(&self) -> usize {
         let violations = Judge::of(&self.history).violations();
         let is_overlap = |one: &&Violation| matches!(one, Violation::Overlap(..));

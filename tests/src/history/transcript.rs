@@ -1,5 +1,5 @@
-//! Violations as a person reads them: who, when, with which fencing token, and what was going wrong just then. Times
-//! are seconds since the first request.
+//! Violations as text for people: which client, when, with which fencing token, and which faults there were at that
+//! time. Times are seconds since the first request.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::operation::{Action, Answer, History, Operation};
 const AROUND: Duration = Duration::from_millis(400);
 /// Of so many violations at most; the others are counted.
 const MAX_SHOWN: usize = 3;
-/// So many lines around one at most, the last.
+/// At most this many lines around a violation, the last ones.
 const MAX_LINES: usize = 40;
 
 struct Teller<'a> {
@@ -109,7 +109,7 @@ impl Teller<'_> {
             let end = operation.answered.map_or(operation.sent.plus(LATE), |(at, _)| at);
             operation.lock == lock && operation.sent <= to && end >= from
         });
-        // Those who do not hold it ask all the time, and hear so.
+        // Clients that do not hold the lock ask for it all the time, and are refused.
         let is_refusal =
             |operation: &&Operation| operation.refused().is_some() && (operation.is_acquire() || !operation.proves);
         let (refusals, others): (Vec<_>, Vec<_>) = near.partition(is_refusal);

@@ -1,6 +1,6 @@
-//! A client of a run, in a process of its own, so that it can be killed and stopped. It takes locks in every idiom,
-//! works for a while, gives them back or not, and writes down what it says and hears. It also does what
-//! applications do wrong: it goes on after its lease has ended, and deletes locks that it did not get.
+//! A client of a run, in its own process, so that it can be killed and stopped. It takes locks in every idiom,
+//! works for a while, gives them back or not, and writes down its requests and their replies. It also makes the
+//! mistakes of applications: it goes on after its lease has ended, and deletes locks that it did not get.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub(super) fn guarded_by(lock: &str) -> String {
     lock.replacen("lock:", "data:", 1)
 }
 
-/// What runs as a client.
+/// The program that runs as a client.
 #[derive(Clone, Debug)]
 pub enum Worker {
     /// This program once more, with the one test of this name.
@@ -42,7 +42,7 @@ pub enum Worker {
     Python(PathBuf, PathBuf),
 }
 
-/// What a worker is told.
+/// The orders to a worker.
 #[derive(Clone, Debug)]
 pub(super) struct Orders {
     pub client: u32,
@@ -54,7 +54,7 @@ pub(super) struct Orders {
     pub deadline_lock: String,
     pub file: PathBuf,
     pub until: At,
-    /// Whether it does what applications do wrong.
+    /// Whether it makes the mistakes of applications.
     pub misbehaves: bool,
     /// Some leases are held for so long, extended or kept alive, with writes of what they guard.
     pub holds: Option<(Duration, Duration)>,
@@ -174,7 +174,7 @@ enum Work {
     Extending,
     /// Longer than the TTL, without a look at the time.
     TooLong,
-    /// For as long as this takes, with extensions where nobody keeps the lock alive.
+    /// For this long, with extensions where the proxy does not keep the lock alive.
     Long(Duration),
     /// It ends in the middle, as far as the lock is concerned.
     Abandoned,
@@ -184,7 +184,8 @@ impl Applications {
     fn takes_a_lock(&mut self) {
         let ttl = Duration::from_millis(self.random.between(200, 1_000) as u64);
         if self.random.one_in(4) {
-            // A lock of its own: who reads a value of another idiom and deletes is believed to have compared it.
+            // A lock of its own: a client that reads a value of another idiom and deletes is believed to have
+            // compared it.
             let lock = self.orders.deadline_lock.clone();
             return self.takes_by_deadline(&lock, ttl.min(idioms::DEFAULT_TTL));
         }
@@ -201,7 +202,7 @@ impl Applications {
             Some(Answer::Yes) => self.holds(&lock, &value, idiom, ttl),
             Some(Answer::No) => {
                 if self.orders.misbehaves && self.random.one_in(4) {
-                    // The `finally` of somebody who did not get it.
+                    // The `finally` of a client that did not get it.
                     self.operates(&lock, Action::Release, false, &["DEL".to_owned(), lock.clone()]);
                 }
                 self.pauses(5, 25);
@@ -210,8 +211,8 @@ impl Applications {
         }
     }
 
-    /// The value is the time at which the lock ends, and who reads one that has passed takes over by GETSET. The clock
-    /// by which that is read may be wrong.
+    /// The value is the time at which the lock ends; a client that reads a time that has passed takes over by GETSET.
+    /// Its clock may be wrong.
     fn takes_by_deadline(&mut self, lock: &str, ttl: Duration) {
         let (from, deadline) = (At::now(), self.clock().saturating_add(ttl.as_millis()));
         let deadline = deadline.to_string();
@@ -293,7 +294,7 @@ impl Applications {
                 while At::now() < until {
                     self.pauses(ttl / 4, ttl / 2);
                     let is_kept = idiom == Idiom::Bare;
-                    // Nobody tells it that its lock is gone, but that its connection is.
+                    // It does not learn that its lock is gone, only that its connection is.
                     if is_kept && !self.proves(&lease) {
                         return;
                     }
@@ -332,13 +333,13 @@ impl Applications {
         lease.idiom.compares() || (lease.connection == self.connections && self.connection.is_some())
     }
 
-    /// Sends a request about a lock and writes down what came of it.
+    /// Sends a request about a lock and writes down the result.
     fn operates(&mut self, lock: &str, action: Action, proves: bool, words: &[String]) -> Option<Answer> {
         let from = At::now();
         self.operates_from(from, lock, action, proves, words, idioms::answer)
     }
 
-    /// The same, where the answer is read in another way, and what was asked for counts from then on.
+    /// The same, where the reply is read in another way, and the requested TTL counts from the given time.
     fn operates_from(
         &mut self,
         from: At,
@@ -363,7 +364,7 @@ impl Applications {
         answer
     }
 
-    /// Nothing where no answer came: then the connection is closed.
+    /// Returns `None` where no reply came: then the connection is closed.
     fn asks(&mut self, words: &[String]) -> Option<Reply> {
         let connection = self.connection.take()?;
         connection.write(&encode(words));

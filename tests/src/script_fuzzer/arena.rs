@@ -1,5 +1,5 @@
-//! A server alone with some keys of each kind. It tells for each script which of its keys are other than before, and which
-//! are new, and puts everything back.
+//! A server alone with some keys of each kind. For each script it returns which keys have changed and which are new, and
+//! restores everything.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ const PATIENCE: Duration = Duration::from_millis(1_000);
 /// Strings that scripts may write, beside a key of each kind. The second has a TTL.
 const STRINGS: &[&str] = &["lock:a", "lock:b", "lock:nil", "lock:false", "lock:1", "a", "k"];
 
-/// What there is, as its content, is kept in another database. Returns what changed, and puts it back.
+/// The original content of all keys is kept in another database. Returns the keys that changed, and restores
+/// them.
 const LOOK: &str = "\
 redis.call('select', 15)
 local all = redis.call('hgetall', 'was')
@@ -90,7 +91,7 @@ impl Arena {
             let call = (&script.keys, &script.arguments);
             match &script.before {
                 Some((keys, arguments)) => {
-                    // A library that is none would leave the one before it.
+                    // A library that does not load would leave the previous one in place.
                     requests.extend(encode(&["FUNCTION", "FLUSH"]));
                     requests.extend(encode(&["FUNCTION", "LOAD", &script.text]));
                     requests.extend(called(&["FCALL", "f"], (keys, arguments)));

@@ -1,5 +1,5 @@
-//! The ways in which a value gets from one place of a script to another, as Lua 5.1 and Redis have them: lines with holes.
-//! `maker` fills the holes. Each script may use some of these ways only, so that a rare one is often among few.
+//! The ways in which a value gets from one place of a script to another in Lua 5.1 and Redis: lines with holes, which
+//! `maker` fills. Each script may use only some of these ways, so that a rare way is often one of few.
 //!
 //! | hole | is |
 //! |---|---|
@@ -217,7 +217,7 @@ pub(super) const ANY: &[Carrier] = &[
     ("local $x = {a = $T} local $y = cjson.decode('{}') $y.t = $x $y.t.a = $T", "$x.a", "x:L"),
 ];
 
-/// Ways that nobody follows; few scripts use them.
+/// Ways that no reader of a script follows; few scripts use them.
 pub(super) const RARE: &[Carrier] = &[
     ("", "coroutine.wrap(function() coroutine.yield($T) end)()", ""),
     ("", "coroutine.wrap(function(...) return ... end)($T)", ""),

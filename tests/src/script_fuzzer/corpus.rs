@@ -1,5 +1,5 @@
-//! Scripts that once changed a key which the reader of their text did not name. One line, one way; each is run as it is, with
-//! the same keys and arguments.
+//! Scripts that once changed a key which the reader of their text did not name. Each line is one such way, and is run as it
+//! is, with the same keys and arguments.
 
 use super::Script;
 

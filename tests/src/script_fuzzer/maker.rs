@@ -1,5 +1,5 @@
-//! Makes scripts: statements that carry names, functions and tables about, and in between commands that write. The kinds of
-//! values are kept in mind, so that most scripts do not end at an error; now and then a value of another kind is taken.
+//! Makes scripts: statements that move names, functions and tables about, and commands that write between them. It keeps
+//! track of the kinds of values, so that most scripts do not end with an error; sometimes it takes a value of another kind.
 
 use crate::cases::TEMPLATES;
 use crate::random::Random;
@@ -206,7 +206,7 @@ impl Maker {
         let words: Vec<String> = line
             .iter()
             .map(|word| match word.as_slice() {
-                // A name of which nothing is known would say nothing.
+                // A name about which nothing is known would prove nothing.
                 b"@" if self.random.one_in(2) => {
                     let rest = self.value(&Kind::Text, depth);
                     format!("'lock:' .. {rest}")
@@ -360,7 +360,7 @@ impl Maker {
         }
     }
 
-    /// Says a line that declares one name.
+    /// Writes a line that declares one name.
     fn named(&mut self, line: &str, held: Held) -> String {
         let name = self.new_name();
         self.say(&line.replace("$x", &name));
@@ -381,7 +381,7 @@ impl Maker {
         self.filled(way, &Kind::Text, depth, &mut Vec::new(), "")
     }
 
-    /// Says the first line, and answers the second one, both filled.
+    /// Writes the first line, and returns the second one, both filled.
     fn fill_before(&mut self, before: &str, expression: &str, names: &str, kind: &Kind, depth: usize) -> String {
         let mut own = Vec::new();
         if !before.is_empty() {

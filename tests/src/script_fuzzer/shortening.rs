@@ -1,4 +1,4 @@
-//! Makes a script shorter as long as it changes a key that its reader does not name: words of Lua are left out, many at once
+//! Makes a script shorter as long as it changes a key that its reader does not name: it removes words of Lua, many at once
 //! at first, brackets in pairs, and keys and arguments from the end.
 
 use super::{Arena, BATCH, LIBRARY, Reader, Script, unforeseen};

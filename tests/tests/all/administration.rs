@@ -1,5 +1,5 @@
-//! Who may administer the server through the proxy, what those on the list may do in spite of
-//! leases, and functions that an operator trusts with locks.
+//! Which users may administer the server through the proxy, what the listed ones may do in spite of leases,
+//! and functions that an operator trusts with locks.
 
 use lockwarden_tests::{Mode, Proxy, Redis, Server, World};
 
@@ -94,7 +94,7 @@ fn refused_administration_spoils_a_block() {
     }
 }
 
-/// Where nothing is said about them, whoever Redis lets may send them.
+/// Where the configuration does not mention them, every client that Redis allows may send them.
 fn administration_passes_by_default(world: &World) {
     let alice = world.client();
     for line in ADMINISTRATION {
@@ -146,7 +146,7 @@ fn those_on_the_list_may_erase_locks_and_the_log_says_so() {
     }
     proxy.logs(&["let through", "\"cmd\":\"SWAPDB\"", "\"counted_by\":\"proxy\""]);
     proxy.logs(&["let through", "\"cmd\":\"RESTORE\""]);
-    // Who logs out is no longer on the list.
+    // A client that logs out is no longer on the list.
     keeper.sends("RESET").gets("+RESET");
     alice.sends("SET lock:1 a1 NX PX 8000").gets("+OK");
     keeper.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete");
@@ -168,7 +168,7 @@ fn a_lease_that_was_erased_by_leave_is_not_kept_alive() {
     bob.sends("SET lock:job b1 NX PX 8000").gets("+OK");
     alice.sends("DEL lock:job").gets(":0");
     assert_eq!(redis.value("lock:job"), "$2 b1");
-    // Its time was not over: nobody overlapped with anybody.
+    // Its TTL was not over, so no two holders overlapped.
     proxy.counts("lockwarden_lock_overlaps_total", 0.0);
 }
 

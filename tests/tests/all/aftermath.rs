@@ -1,4 +1,5 @@
-//! What comes of enforcing is held against what was before: where it harms the proxy says so, and takes it back where that is wanted.
+//! The proxy compares the time after the switch to enforce mode with the time before: where enforcing harms,
+//! it says so, and switches back where the configuration wants that.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +94,7 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
         programs.spawn(|| works(&proxy, "pool", Release::Pooled, &stop));
         programs.spawn(|| works(&proxy, "back", Release::Pooled, &stop));
         programs.spawn(|| works(&proxy, "honest", Release::Compared, &stop));
-        // It is held against what is seen in this time.
+        // It is compared with what is seen in this time.
         thread::sleep(WATCHED);
         // By a reload or by an order.
         let text = fs::read_to_string(proxy.config()).expect("it is there");
@@ -128,7 +129,8 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
         ]);
         told("back", "enforcing harmed, so it was set back to monitor mode: ");
     });
-    // The one that was asked to stays enforced; it is said by whoever is asked, and once in the log.
+    // The namespace without `auto_back` stays enforced. Every report says that enforcing harms, and the log
+    // says it once.
     assert_eq!(namespace(&proxy, "pool")["mode"], "enforce");
     assert_eq!((harms(&proxy, "pool"), harms(&proxy, "back")), (1.0, 1.0));
     assert_eq!(proxy.logged(&["ERROR", "\"namespace\":\"pool\""]), 1);
@@ -148,11 +150,11 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
     };
     assert!(verdict("pool").contains("  no     enforcing harms: "));
     assert!(verdict("back").contains("  no     enforcing harmed, so it was set back"));
-    // So soon it is not enforced again by an order, or a reload, that does not mean it.
+    // So soon it is enforced again only by an order, or a reload, that insists.
     let again = proxy.orders("/mode", "{\"namespace\":\"back\",\"mode\":\"enforce\"}");
     let against = "the report speaks against it: back: enforcing harmed, so it was set back to monitor mode";
     assert!(again.0 == 409 && again.1.contains(against), "{again:?}");
-    // Who did it is in the audit trail.
+    // The audit trail says who did it.
     let switch = wait_for_value("the switch to be in the audit trail", || {
         let text = fs::read_to_string(&trail).unwrap_or_default();
         let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -160,7 +162,7 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
     });
     assert_eq!(switch["client"]["application"], "lockwarden (auto_back)");
 
-    // Of the program whose releases are believed nothing is said.
+    // Nothing is reported about the program whose releases are believed.
     let honest = namespace(&proxy, "honest");
     assert_eq!((&honest["mode"], &honest["harm"]), (&"enforce".into(), &Value::Null));
     assert_eq!(harms(&proxy, "honest"), 0.0);

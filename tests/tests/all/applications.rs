@@ -1,5 +1,5 @@
-//! Applications whose clients give no name: told by their process on the same machine, and by what the operator calls
-//! them. Which words of a command line count is tried in `registry/processes/program.rs`.
+//! Applications whose clients give no name: recognised by their process on the same machine, and by the name that the
+//! operator gives them. `registry/processes/program.rs` tests which words of a command line count.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
-/// A program of `docs/examples/estate` that gives itself no name; gone with the value.
+/// A program of `docs/examples/estate` that sets no client name; it ends when the value is dropped.
 struct Nameless(Child);
 
 impl Nameless {
-    /// Starts it; `None` where there is no Python, which only CI forbids.
+    /// Starts it; `None` where there is no Python, which is a failure in CI only.
     fn start(role: &str, proxy: &Proxy) -> Option<Nameless> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/estate/estate.py");
         let mut command = Command::new("python3");
@@ -52,7 +52,7 @@ fn names(list: &Value) -> Vec<String> {
     names
 }
 
-/// Who holds this lock, as the API says it.
+/// The holder of this lock, by the API.
 #[track_caller]
 fn holder(proxy: &Proxy, key: &str) -> String {
     wait_for_value(&format!("a holder of {key}"), || {
@@ -63,7 +63,7 @@ fn holder(proxy: &Proxy, key: &str) -> String {
     })
 }
 
-/// Has this client take a lock of its own, and returns what the API calls it.
+/// Makes this client take a lock of its own, and returns the name that the API gives the client.
 #[track_caller]
 fn called(proxy: &Proxy, client: &Client, key: &str) -> String {
     client.sends(format!("SET {key} mine NX PX 9000")).gets("+OK");
@@ -93,7 +93,7 @@ fn processes_without_names_are_told_apart_by_audit() {
         return;
     };
     let _payments = Nameless::start("payments", &proxy);
-    // Not even what they did first is told of another one.
+    // Not even their first operations are attributed to another application.
     wait_for("both to be told of", || {
         let report = said(&proxy, "audit");
         names(&report["applications"]) == ["estate.py orders", "estate.py payments"]
@@ -132,7 +132,7 @@ fn a_name_and_a_user_go_before_the_process_and_the_process_before_the_address() 
     assert!(program.ends_with(&this_program()), "{program}");
 }
 
-/// Every kind of condition; what clients say of themselves goes behind all of them.
+/// Every kind of condition; the names that clients set come after all of them.
 fn mapped(redis: &Redis) -> ProxyBuilder {
     Proxy::builder(redis).more(&format!(
         r#"

@@ -14,7 +14,7 @@ fn refusals(proxy: &Proxy) -> f64 {
         .sum()
 }
 
-/// F1: locks that were taken before the proxy came are nobody's business but Redis's.
+/// F1: for locks that were taken before the proxy came, Redis alone decides.
 fn locks_from_before_the_proxy(world: &World) {
     let before = world.redis().client();
     before.sends("SET lock:forever old").gets("+OK");
@@ -49,7 +49,7 @@ fn a_lock_from_before_the_proxy_is_governed_from_its_next_grant(world: &World) {
 }
 in_every_world!(a_lock_from_before_the_proxy_is_governed_from_its_next_grant);
 
-/// A lease whose value somebody changed around the proxy is ungoverned.
+/// A lease whose value was changed around the proxy is ungoverned.
 fn a_value_that_was_changed_around_the_proxy(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");

@@ -1,5 +1,5 @@
-//! The audit trail: what stands in it, that every line is what the schema says, and that no trouble with
-//! it reaches a client, unless the operator wants no decision without its record.
+//! The audit trail: its contents, that every line follows the schema, and that its failures do not reach a
+//! client, unless the operator wants no decision without its record.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ impl Audited {
         lines(&self.path())
     }
 
-    /// Waits for a line that this is true of.
+    /// Waits for a line for which this is true.
     #[track_caller]
     fn line(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         wait_for_value(&format!("a line about {what}"), || self.lines().into_iter().find(&is_it))
@@ -419,7 +419,7 @@ fn where_it_is_required_nothing_is_decided_while_it_cannot_be_written() {
     client.sends("MULTI").gets("+OK");
     client.sends("DEL lock:1").gets_error("LOCKPOLICY");
     client.sends("EXEC").gets_error("EXECABORT");
-    // What is no lock, and what is only watched, goes on.
+    // Commands on keys that are no locks, or only watched ones, go on.
     client.sends("SET plain 1").gets("+OK");
     client.sends("SET watched:x a1 NX PX 9000").gets("+OK");
     client.sends("DEL watched:x").gets(":1");

@@ -1,5 +1,5 @@
-//! Clients behind a balancer that speaks the PROXY protocol: they are who the balancer says, and
-//! nobody else may say so.
+//! Clients behind a balancer that speaks the PROXY protocol: each client is who the balancer says it is, and
+//! no other peer may say so.
 
 use lockwarden_tests::balancer::{OVER_IPV4, certified, extension, introduced, version_2};
 use lockwarden_tests::{Client, Proxy, Redis, encode, wait_for};
@@ -36,8 +36,8 @@ fn a_client_is_who_the_balancer_says_by_either_version() {
     stranger.sends("DEL lock:job").gets(":0");
     proxy.logs(&["refused", "\"client\":\"10.1.2.4:40000\"", "lock:job"]);
 
-    // Another connection of hers, by version 2, with extensions nobody knows; the command comes in
-    // the same packet.
+    // Another connection of hers, by version 2, with unknown extensions; the command comes in the same
+    // packet.
     let again = connection(&proxy);
     let body = [&OVER_IPV4[..], &[0xee, 0, 2, 1, 2], &[0x04, 0, 1, 0]].concat();
     let mut bytes = version_2(0x21, 0x11, &body);
@@ -160,7 +160,7 @@ fn who_has_to_begin_with_a_header_and_does_not_is_closed() {
     silent.then().gets_close();
     slow.then().gets_close();
     proxy.counts(malformed, 5.0);
-    // A balancer that only looks whether somebody listens is no error.
+    // A balancer that only checks whether the port is open is no error.
     drop(connection(&proxy));
     from(&proxy, "10.1.2.3").sends("PING").gets("+PONG");
     proxy.counts(malformed, 5.0);

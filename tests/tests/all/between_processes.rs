@@ -1,6 +1,6 @@
-//! Locks that one process of an application takes and another gives back, as queues of jobs do:
-//! celery-singleton takes a lock for a job where it is queued and deletes it, by key alone, where the job was done;
-//! celery-once likewise. Each client comes from a machine of its own.
+//! Locks that one process of an application takes and another gives back, as queues of jobs do: celery-singleton
+//! takes a lock for a job in the process that queues it, and deletes the lock, by key alone, in the process that
+//! did the job; celery-once likewise. Each client comes from a different machine.
 
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, World, wait_for};
 
@@ -161,16 +161,16 @@ fn a_stranger_gives_back_nothing_and_neither_does_who_does_not_say_who_it_is() {
     }
     assert_eq!(redis.lease("lock:job"), before);
 
-    // Who names what was stored is believed, as everywhere.
+    // A client that names the stored value is believed, as everywhere.
     strangers[0].sends("CAD lock:job 7f4c1e2a-0b9d-4f7e-9c55-3a1d20f6b8e4").gets(":1");
 
-    // Nobody is told from anybody by saying nothing.
+    // Two clients without a name are not the same client.
     let (nameless, other) = (proxy.client(), proxy.client());
     assert!(singleton_queues(&nameless, "lock:job"));
     assert_eq!(singleton_is_done(&other, "lock:job"), 0);
 }
 
-/// In another namespace of the same proxy a name alone is nobody.
+/// In another namespace of the same proxy a name alone does not identify a client.
 #[test]
 fn only_the_namespace_that_says_so_is_handed_over() {
     let redis = Redis::start();
@@ -190,7 +190,8 @@ fn only_the_namespace_that_says_so_is_handed_over() {
     worker.sends("DEL other:job lock:a").gets(":1");
 }
 
-/// What tells an operator that he needs the setting, in both modes: the third time, for whatever job.
+/// The report by which an operator sees that the setting is needed, in both modes: at the third time, for any
+/// job.
 #[test]
 fn locks_that_others_give_back_again_and_again_are_reported() {
     for monitors in [false, true] {
@@ -210,7 +211,7 @@ fn locks_that_others_give_back_again_and_again_are_reported() {
         }
         proxy.logs(&["\"kind\":\"handed-over\"", "lock:SINGLETONLOCK_c333"]);
 
-        // A `finally` that deletes what it was refused is something else, and so is a late release.
+        // A `finally` that deletes a lock that it was refused does not count, nor does a late release.
         let before = proxy.metric(HANDED_OVER);
         for job in 1..=4 {
             let lock = format!("lock:finally_{job}");

@@ -64,7 +64,7 @@ fn a_strangers_block(world: &World) {
 }
 in_every_world!(a_strangers_block);
 
-/// What is refused whatever the state is refused when it is queued, and the block with it.
+/// A command that is refused in every state is refused when it is queued, and the block with it.
 fn a_block_with_a_command_that_is_never_allowed(world: &World) {
     let alice = world.client();
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");

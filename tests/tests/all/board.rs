@@ -1,5 +1,5 @@
-//! The lock board as a person sees it: in a browser, without script, with hostile names, with very
-//! many locks, with a backend that is gone. Also what the admin address may never show or do.
+//! The lock board as a person sees it in a browser: without script, with hostile names, with very many locks,
+//! and without a backend. Also what the admin address may never show or do.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -244,7 +244,7 @@ fn a_backend_that_is_gone_is_the_first_thing_to_read_and_its_return_is_seen() {
     browser.becomes_true("!document.body.innerText.includes('No client is served.')");
 }
 
-/// Asks for events and answers the status and a reader of what follows.
+/// Asks for events and returns the status and a reader of what follows.
 fn listens(to: SocketAddr) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(to).expect("the admin address is open");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
@@ -355,7 +355,7 @@ fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder)
         (&carol, vec!["SETNX", "lock:b", f]),
     ];
     for (client, words) in all {
-        // What is answered is a matter of other tests; GETSET may show the value to those who ask.
+        // The replies are the subject of other tests; GETSET may return the value to the client that asks.
         client.sends_arguments(&words).reply();
     }
     wait_for("the view to have seen it all", || {

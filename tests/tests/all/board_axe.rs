@@ -1,12 +1,12 @@
 //! axe-core looks for what keeps people from using the board: contrast, names, order, roles. `.ci/setup.sh --tests`
-//! installs it by npm; at a desk without it the test is skipped and says so.
+//! installs it by npm; on a developer's machine without it the test is skipped and says so.
 
 use std::path::Path;
 
 use lockwarden_tests::{Browser, Proxy, ProxyBuilder, Redis, Sentinels, installed, wait_for, wait_for_value};
 use serde_json::Value;
 
-/// What axe finds on the open page, a line each.
+/// The findings of axe on the open page, a line each.
 fn found(browser: &mut Browser) -> Vec<String> {
     let said = browser.evaluates(
         "axe.run(document, { resultTypes: ['violations'] }).then((found) => found.violations.flatMap((rule) =>
@@ -19,7 +19,7 @@ fn found(browser: &mut Browser) -> Vec<String> {
 /// A browser, and axe as it is run in a page; `None` where either is lacking.
 fn browser_with_axe() -> Option<(Browser, String)> {
     let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/axe/node_modules/axe-core/axe.min.js");
-    // A file that may be run is not wanted, but one that is there.
+    // The file need not be executable; it must only exist.
     if !axe.is_file() && !installed(&[&axe.to_string_lossy()]) {
         return None;
     }
@@ -27,7 +27,7 @@ fn browser_with_axe() -> Option<(Browser, String)> {
     Some((browser, std::fs::read_to_string(axe).expect("it is there")))
 }
 
-/// What axe finds on these pages in any size and light, a line each.
+/// The findings of axe on these pages in every size and colour scheme, a line each.
 fn wrong_on(pages: &[&str], proxy: &Proxy, browser: &mut Browser, axe: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for path in pages {
@@ -122,7 +122,7 @@ fn axe_finds_nothing_on_the_pages_that_tell_of_a_failover() {
     let old = all.primary().expect("nothing has happened");
     all.cuts_off_server(old);
     alice.sends("SET lock:a a1 NX PX 60000").gets("+OK");
-    // One that does not answer is told with the reason.
+    // A sentinel that does not answer is shown with the reason.
     all.kills_sentinel(2);
     let lost = wait_for_value("the lease to be lost", || {
         let lost = proxy.api("lost");

@@ -1,10 +1,10 @@
-//! The board's page about keys that no namespace has: how a person gets there, what it says, and that it may be used with a
+//! The board's page about keys that no namespace has: how a person gets there, what it says, and that it works on a
 //! telephone, with the keyboard alone, and without script.
 
 use lockwarden_tests::{Browser, Client, Proxy, Redis, wait_for_value};
 use serde_json::json;
 
-/// What is narrow: the width of a small telephone.
+/// A narrow window: the width of a small telephone.
 pub(crate) const NARROW: (u32, u32) = (375, 740);
 
 /// Takes and gives back a lock that no namespace has, often enough to be taken for one.
@@ -16,7 +16,7 @@ fn locks(client: &Client, key: &str) {
     }
 }
 
-/// A key that is nobody's, of which everything is to be shown as text.
+/// A key that no namespace has, all of which must be shown as text.
 const EVIL: &str = "evil<script>window.hit=1</script><img/src=x/onerror='window.hit=1'>";
 
 struct Estate {

@@ -1,5 +1,5 @@
-//! The board's first sentences, which name who did what to whose lock, and the filters that narrow what it shows: by
-//! namespace, application, reason, pattern of keys and time, in its address, in the API alike.
+//! The board's first sentences, which name who did what to whose lock, and its filters by namespace, application,
+//! reason, pattern of keys and time. The filters stand in the page's address, and work the same in the API.
 
 use lockwarden_tests::{Browser, Proxy, Redis, wait_for_value};
 use serde_json::json;
@@ -9,8 +9,8 @@ struct Estate {
     proxy: Proxy,
 }
 
-/// Twelve times payments deletes what billing holds; in a watched namespace stock-5 does, once each of two locks; and
-/// once somebody writes over a lock.
+/// Payments tries twelve times to delete what billing holds; in a watched namespace stock-5 deletes two locks of
+/// stock-2, each once; and once payments tries to write over a lock.
 fn estate() -> Estate {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis)

@@ -1,5 +1,5 @@
-//! The board's pages about one application, about one pattern of keys with its last leases, and about who would break since a
-//! time: what they say, how a person gets there, and that hostile names are text on them.
+//! The board's pages about one application, about one pattern of keys with its last leases, and about the applications that
+//! would break since a given time: what they say, how a person gets there, and that hostile names are shown as text.
 
 use lockwarden_tests::{Browser, Client, Proxy, Redis, wait_for_value};
 use serde_json::json;

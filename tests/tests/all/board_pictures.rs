@@ -1,5 +1,5 @@
-//! Makes the pictures of `docs/board.md` out of a scenario that plays for some seconds. Not a test:
-//! `cargo test -p lockwarden-tests --test all -- --ignored pictures`.
+//! Makes the pictures of `docs/board.md` from a scenario that runs for some seconds. Not a test: `cargo test
+//! -p lockwarden-tests --test all -- --ignored pictures`.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -59,7 +59,7 @@ fn pictures_of_the_board() {
     pay.sends("SET lock:pay:77 p1 NX PX 30000").gets("+OK");
     refund.sends("SET lock:pay:78 r1 NX PX 45000").gets("+OK");
 
-    // Stock is watched: locks without TTL, deleted by whoever comes.
+    // Stock is watched: locks without a TTL, deleted by any client.
     let (first, second) = (named(&proxy, "stock-2", "phpredis 6.0.2"), named(&proxy, "stock-5", "phpredis 6.0.2"));
     first.sends("SETNX lock:stock:9 1").gets(":1");
     first.sends("SETNX lock:stock:10 1").gets(":1");
@@ -67,7 +67,7 @@ fn pictures_of_the_board() {
     second.sends("SETNX lock:stock:11 1").gets(":1");
     second.sends("EXPIRE lock:stock:11 40").gets(":1");
 
-    // Of these keys nobody has said what they are.
+    // These keys are in no namespace.
     for number in 0..24 {
         pay.sends(format!("SETNX order:{number}:lock 1")).gets(":1");
         pay.sends(format!("EXPIRE order:{number}:lock 30")).gets(":1");

@@ -1,5 +1,5 @@
-//! An operator ends a lease by `POST /api/v1/locks/{key}/break`: that lease and no other, and those who
-//! wait for it are woken as their library would wake them.
+//! An operator ends a lease by `POST /api/v1/locks/{key}/break`: that lease and no other, and the clients
+//! that wait for the lock are woken as their library would wake them.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use lockwarden_tests::{
 };
 use serde_json::{Value, json};
 
-/// The order, with a reason; the status and what came of it.
+/// Sends the order, with a reason; returns the status and the result.
 fn breaks(proxy: &Proxy, key: &str, fence: u64) -> (u16, Value) {
     let order = json!({ "fence": fence, "reason": "the worker hangs" });
     let (status, body) = proxy.orders(&format!("/api/v1/locks/{key}/break"), &order.to_string());
@@ -37,7 +37,7 @@ fn a_lease_is_broken_by_its_fencing_token_and_the_next_holder_is_left_alone() {
     assert_eq!((status, told), (409, json!({ "newer": { "fence": redis.fence("lock:job") } })));
     assert_eq!(redis.value("lock:job"), "$2 b1");
 
-    // The one whose lease was broken still gives it back; it has none.
+    // The client whose lease was broken still gives the lock back, but has no lease.
     alice.sends("DEL lock:job").gets(":0");
     assert_eq!(redis.value("lock:job"), "$2 b1");
     bob.sends("DEL lock:job").gets(":1");

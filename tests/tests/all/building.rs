@@ -1,4 +1,4 @@
-//! What a build says of itself, and what a machine is told that cannot build.
+//! What a build reports about itself, and the message on a machine that cannot build.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +48,7 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
     fs::create_dir(&source).expect("the directory is ours");
     fs::write(source.join("build.rs"), "").expect("the directory is ours");
 
-    // An archive, alone and unpacked inside somebody's checkout.
+    // An archive, alone and unpacked inside the checkout of another project.
     assert_eq!(revision(&source, "release", "").0, "unknown");
     git(directory.path(), &["init", "-q"]);
     git(directory.path(), &["commit", "-q", "--allow-empty", "-m", "another project"]);
@@ -61,7 +61,7 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
     assert_eq!(head.len(), 40, "{head}");
     assert_eq!(revision(&source, "release", ""), (head, true));
 
-    // At a desk nothing is built anew for a commit.
+    // In a debug build nothing is built anew for a commit.
     let (said, watches) = revision(&source, "debug", "");
     assert!(said.contains("development") && !watches, "{said}");
     assert_eq!(revision(&source, "release", "v1.2"), ("v1.2".to_owned(), false));

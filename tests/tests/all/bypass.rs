@@ -1,7 +1,7 @@
-//! Nothing gets around it: every command that may change a key, with a held lock in each place
-//! where a key stands and in every form that a request can have, from a stranger and from somebody
-//! who held the lock before. Whatever is answered, the lease is as it was. A case counts as telling
-//! only if Redis alone would have changed the lock.
+//! Nothing gets around the proxy: every command that may change a key, with a held lock in each place where a
+//! key stands and in every form that a request can have, from a stranger and from a client that held the lock
+//! before. Whatever the reply, the lease is as it was. A case proves something only if Redis alone would have
+//! changed the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ mod grammar;
 mod names;
 mod random;
 
-/// A lock that nobody holds.
+/// A free lock.
 fn free() -> String {
     placed("lock:free")
 }
@@ -27,7 +27,8 @@ fn plain(kind: Kind) -> String {
     placed(kind.plain())
 }
 
-/// The names in cases, all of one slot where they are before a cluster: it would refuse most of them for their slots alone.
+/// The names in cases. In front of a cluster they are all of one slot: the cluster would refuse most cases for their slots
+/// alone.
 fn placed(name: &str) -> String {
     if is_whole_run_with_cluster() { format!("{name}{{k}}") } else { name.to_owned() }
 }
@@ -215,10 +216,10 @@ fn take_all(client: &Client, ms: u64) {
     }
 }
 
-/// Who may not change a lock, and what may not change.
+/// The clients that may not change a lock, and the state that may not change.
 struct Others {
     stranger: Client,
-    /// Held every lock once; its leases ran out, and somebody else holds them.
+    /// Held every lock once; its leases ran out, and another client holds the locks now.
     former: Client,
     _holder: Client,
     /// Asks for every lock and every record.
@@ -240,8 +241,8 @@ impl Others {
         direct.sends_bytes(furnishing(false)).gets("nil");
         let records = direct.sends("KEYS lw:*").reply();
         let mut names = locks();
-        // What an identity owes is paid by releases that are refused: only leases stay as they are.
-        // Nor are the proxies' own notes about all locks records of one.
+        // Refused releases pay what an identity owes, so only leases stay as they are. The proxies' own notes
+        // about all locks are no records of a lock either.
         let is_record = |name: &&String| name.contains("}:lock:");
         let records: Vec<String> = records.elements().iter().map(Reply::text).collect();
         names.extend(records.iter().filter(is_record).cloned());
@@ -391,7 +392,7 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
     println!("not telling: {silent:#?}\nabsent: {absent:?}");
     assert!(bypasses.is_empty(), "{} bypasses:\n{}", bypasses.len(), bypasses.join("\n"));
     assert!(sent > 5_000, "only {sent} requests");
-    // A server that is older than the cases refuses what it does not know.
+    // A server that is older than the cases refuses unknown commands.
     assert!(silent.len() * 6 < telling, "{} beside {telling} say nothing", silent.len());
 }
 
@@ -425,7 +426,7 @@ fn no_command_about_a_whole_database_changes_a_lease() {
             args: line.split(' ').map(|word| word.into()).collect(),
         };
         for form in Form::ALL {
-            // Nobody looks into a script that flushes: docs/operations.md says so.
+            // The proxy does not look into a script that flushes: docs/operations.md says so.
             if matches!(form, Form::ScriptKeys | Form::ScriptText) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Clients that log in by the name in their certificate (`[[certificate_login]]`). Most come by a balancer that ends TLS, so
-//! that their tests need no TLS; the last ones speak it themselves.
+//! Clients that log in by the name in their certificate (`[[certificate_login]]`). Most clients come through a balancer that
+//! ends TLS, so that their tests need no TLS; the clients of the last tests speak it themselves.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,7 +14,8 @@ use crate::twins::Guarded;
 
 const SHOP: &str = "spiffe://corp/ns/shop/api";
 
-/// A server that lets nobody in without a password, a user of the shop, and the file that holds that one's password.
+/// A server that lets no client in without a password, a user of the shop, and the file that holds that user's
+/// password.
 struct World {
     redis: Redis,
     folder: tempfile::TempDir,
@@ -26,7 +27,7 @@ impl World {
         World::of(redis)
     }
 
-    /// The same where everybody is let in as the default user.
+    /// The same, but every client is let in as the default user.
     fn open() -> World {
         World::of(Redis::start())
     }
@@ -91,7 +92,7 @@ fn a_client_with_such_a_certificate_is_logged_in_from_its_first_command_on() {
     shop.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     let shown = proxy.api("connections").to_string();
     assert!(shown.contains("\"user\":\"shop\""), "{shown}");
-    // In one write with the header, and longer than Redis takes from one who has yet to log in.
+    // In one write with the header, and longer than Redis takes from a client that has yet to log in.
     let again = named(&proxy, SHOP);
     let long = "x".repeat(40_000);
     again.sends(format!("SET plain {long}")).gets("+OK");
@@ -148,14 +149,14 @@ fn the_password_is_read_again_for_each_client() {
     named(&proxy, SHOP).sends("ACL WHOAMI").gets("$4 shop");
     // As on Redis, one that is logged in stays so.
     before.sends("ACL WHOAMI").gets("$4 shop");
-    // What the proxy once knew lets nobody in.
+    // The password that the proxy knew before lets no client in.
     world.orders("ACL SETUSER shop resetpass >four");
     named(&proxy, SHOP).sends("GET a").gets_error("NOAUTH");
 }
 
 #[test]
 fn a_login_that_fails_leaves_a_client_that_has_to_log_in_itself() {
-    // The default user needs no password, and yet nobody becomes it who was to be another.
+    // The default user needs no password, and still no client becomes it that was to be another user.
     for world in [World::new(), World::open()] {
         let proxy = world.proxy();
         fs::remove_file(world.file()).expect("it is ours");
@@ -167,7 +168,7 @@ fn a_login_that_fails_leaves_a_client_that_has_to_log_in_itself() {
         client.sends("LOCKWARDEN LOCKS").gets_error("NOAUTH");
         client.sends("CLIENT REPLY OFF").gets_error("NOAUTH");
         client.sends("HELLO 3").gets_error("NOAUTH HELLO must be called");
-        // Redis 6.2 does not take it from one who has yet to log in.
+        // Redis 6.2 does not take it from a client that has yet to log in.
         client.sends("RESET").reply();
         client.sends("GET a").gets_error("NOAUTH");
         client.sends("AUTH billing wrong").gets_error("WRONGPASS");
@@ -191,7 +192,7 @@ fn a_login_that_fails_leaves_a_client_that_has_to_log_in_itself() {
         hello.sends("HELLO 2 AUTH billing two").reply();
         hello.sends("ACL WHOAMI").gets("$7 billing");
         named(&proxy, SHOP).sends("QUIT").gets("+OK");
-        // Longer than Redis takes from one who has yet to log in.
+        // Longer than Redis takes from a client that has yet to log in.
         let long = named(&proxy, SHOP);
         long.write(&encode(&["SET", "a", &"x".repeat(20_000)]));
         long.then().gets_error("ERR Protocol error");
@@ -211,7 +212,7 @@ fn clients_that_share_connections_share_those_of_their_user() {
         let listed = world.orders("CLIENT LIST");
         listed.matches("user=shop").count()
     };
-    // Of those that were opened for a login, some are kept for the next who needs one of its own.
+    // Of the connections that were opened for a login, some are kept for the next client that needs its own.
     wait_for("clients to share", || shop() < 40);
     let stranger = introduced(&proxy, &[]);
     stranger.sends("GET plain").gets_error("NOAUTH");
@@ -337,7 +338,7 @@ fn over_tls_a_client_is_logged_in_by_its_certificate() {
         other.sends("AUTH billing two").gets("+OK");
         other.sends("ACL WHOAMI").gets("$7 billing");
     }
-    // The name that a balancer tells is another one than the proxy reads here.
+    // A name that a balancer sends is not the one that the proxy reads here.
     named(&proxy, SHOP).sends("GET a").gets_error("NOAUTH");
 }
 
@@ -356,7 +357,7 @@ fn where_certificates_are_required_nobody_is_the_default_user_for_want_of_a_name
     stranger.sends("SETNX lock:job 1").gets_error("NOAUTH");
     stranger.sends("AUTH billing two").gets("+OK");
     stranger.sends("ACL WHOAMI").gets("$7 billing");
-    // Who comes without TLS is let in as ever.
+    // A client without TLS is let in as always.
     introduced(&proxy, &[]).sends("ACL WHOAMI").gets("$7 default");
 }
 

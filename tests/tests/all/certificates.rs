@@ -1,5 +1,5 @@
-//! The name in a client's certificate: where people see it, and what an operator may say about it. The clients come by a
-//! balancer that ends TLS, so that no test has to speak TLS.
+//! The name in a client's certificate: where people see it, and what an operator may configure about it. The clients
+//! come through a balancer that ends TLS, so that no test has to speak TLS.
 
 use std::fs;
 

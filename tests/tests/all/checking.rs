@@ -1,4 +1,4 @@
-//! `lockwarden check --backend`: what it says of a server, and what it does not take amiss.
+//! `lockwarden check --backend`: what it reports about a server, and what it accepts.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn an_eviction_that_takes_locks_is_named() {
         let proxy = Proxy::builder(&redis).start();
         let shown = proxy.metric("lockwarden_backend_evicts_locks");
         assert_eq!(shown, f64::from(u8::from(takes_locks)), "{policy}");
-        // What is logged is written a little later than what is counted.
+        // The log is written a little later than the counters.
         if takes_locks {
             proxy.logs(&["WARN", "maxmemory-policy", policy]);
         } else {

@@ -1,4 +1,4 @@
-//! The commands that ask a running proxy, as a person on call or a script types them.
+//! The commands that query a running proxy, as a person on call or a script runs them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -37,7 +37,7 @@ fn named(proxy: &Proxy, name: &str) -> Client {
     client
 }
 
-/// What is shown follows what happens by some milliseconds.
+/// The shown state is some milliseconds behind the real one.
 #[track_caller]
 fn shows(proxy: &Proxy, words: &[&str], expected: &str) -> String {
     wait_for_value(&format!("{words:?} to show {expected:?}"), || {
@@ -77,7 +77,7 @@ fn a_held_lock_is_listed_with_its_holder_and_its_fencing_token() {
     }
     billing.sends("DEL lock:order:42").gets(":1");
     shows(&proxy, &["locks", "list"], "no lock is held");
-    // Nobody holds it, so a script gets 1; its story is there all the same.
+    // It is free, so a script gets 1; its story is there all the same.
     shows(&proxy, &["locks", "show", "lock:order:42"], "released");
     let story = says(&proxy, &["locks", "show", "lock:order:42"], 1);
     assert!(story.contains("free"), "{story}");
@@ -172,7 +172,8 @@ fn without_an_address_the_configuration_is_asked() {
     fs::write(&file, "nonsense = 1\n").expect("the directory is ours");
     let said = ends_with(named(&["locks", "list"]), 2);
     assert!(said.stderr.contains("nonsense") && said.stderr.contains("--admin"), "{said:?}");
-    // With all that is needed at hand, a mistake in the file is in nobody's way at three in the morning.
+    // Where flags and environment have all that is needed, a mistake in the file does not stop an operator at
+    // three in the morning.
     let address = proxy.admin_address().to_string();
     let mut command = named(&["locks", "list", "--admin", &address]);
     command.env("LOCKWARDEN_ADMIN_TOKEN", "any");

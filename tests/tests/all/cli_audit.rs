@@ -1,5 +1,5 @@
 //! From monitor mode to enforce mode with the old program of `docs/examples/legacy`, as `docs/adoption.md`
-//! tells it: three kinds of processes with four faults, none of which their code mends.
+//! describes it: three kinds of processes with four faults, while their code stays as it is.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
-/// The five processes; gone with the value.
+/// The five processes; they end when the value is dropped.
 struct Legacy(Vec<Child>);
 
 impl Legacy {
-    /// Starts it; `None` where there is no Python, which only CI forbids.
+    /// Starts it; `None` where there is no Python, which is a failure in CI only.
     fn start(proxy: &Proxy) -> Option<Legacy> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/legacy");
         let mut all = Legacy(Vec::new());
@@ -66,7 +66,7 @@ fn audit_with(proxy: &Proxy, more: &[&str]) -> (Option<i32>, Value) {
     (said.code, report)
 }
 
-/// What is said of an application, `refusals` or `findings`.
+/// What the report says about an application, `refusals` or `findings`.
 fn misuses<'a>(report: &'a Value, application: &str, kind: &str) -> Vec<&'a Value> {
     let all = report["applications"].as_array().expect("a list");
     let of = all.iter().filter(|one| one["application"] == application);
@@ -111,7 +111,7 @@ fn a_while_in_monitor_mode_names_every_fault_and_whose_it_is() {
     assert_eq!(namespace["namespace"], "locks");
     assert_eq!(namespace["ready"], false);
     assert_eq!(namespace["refused"], 0, "looking refuses nothing");
-    // Whose the faults are not.
+    // The applications that do not have these faults.
     assert!(!names(&report, "orders", "refusals", "overwrite"));
     assert!(!names(&report, "invoices", "refusals", "overwrite"));
     assert!(!names(&report, "orders", "findings", "outlived"));
@@ -124,8 +124,8 @@ fn a_while_in_monitor_mode_names_every_fault_and_whose_it_is() {
     assert!(legacy.runs(), "nobody was harmed");
 }
 
-/// The program says in its own lines how long it works: 150 ms on an order, 500 ms on an invoice. While nobody is refused
-/// anything, most of its locks are deleted by others before.
+/// The program says in its own lines how long it works: 150 ms on an order, 500 ms on an invoice. While nothing is
+/// refused, most of its locks are deleted earlier by others.
 #[test]
 fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
     let redis = Redis::start();
@@ -217,7 +217,8 @@ fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
     assert_eq!(status, 400, "{answer}");
 }
 
-/// What enforce mode would change by itself, told of those who bring it about; and nothing is changed.
+/// The report names what enforce mode itself would change, and the clients that cause it; and nothing is
+/// changed.
 #[test]
 fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
     let redis = Redis::start();
@@ -296,7 +297,7 @@ fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
     assert_eq!(report(&["--since", "last-change"]), (Some(1), 0, 0), "nothing yet");
     works("lock:b");
     wait_for("what happened since the switch", || report(&["--since", "last-change"]) == (Some(0), 2, 0));
-    // By the rule two calls say too little.
+    // By the rule, two calls are too few for a verdict.
     let (code, by_rule) = audit_with(&proxy, &["--since", "last-change"]);
     assert_eq!(code, Some(1));
     let namespace = &by_rule["namespaces"][0];
@@ -348,7 +349,7 @@ fn enforcing_for_one_application_refuses_it_alone_and_then_all_of_them_go_on() {
     assert_eq!(refused("invoices") + refused("nightly"), 0);
     assert!(legacy.runs());
 
-    // Markers of a day in a namespace that lets them live; then the rest is enforced for everybody.
+    // Markers of a day in a namespace that lets them live; then the rest is enforced for all clients.
     let markers = "[[namespace]]\nname = \"shop\"\nkeys = [\"lock:*\"]\nmode = \"enforce\"";
     let text = configuration(&redis)
         .mode(Mode::Enforce)

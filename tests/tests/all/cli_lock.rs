@@ -1,5 +1,5 @@
-//! `lockwarden lock`: a command under a lock, through the proxy and straight to Redis; and the question by
-//! which it learns its fencing token.
+//! `lockwarden lock`: a command under a lock, through the proxy and straight to Redis; and the request by
+//! which it gets its fencing token.
 
 use std::fs;
 use std::io::Read;
@@ -204,7 +204,8 @@ fn the_lease_is_extended_while_the_command_runs_and_over_a_new_connection() {
     }
 }
 
-/// The ceiling is 10 s, and nobody renews what the proxy has cut: the command itself does, in time.
+/// The ceiling is 2 s, and the proxy does not renew a TTL that it has cut: the command itself extends the
+/// lease in time.
 #[test]
 fn a_ttl_that_the_proxy_cuts_is_extended_by_what_was_granted() {
     let redis = Redis::start();
@@ -372,7 +373,7 @@ fn a_key_in_no_namespace_is_locked_as_anywhere_and_that_is_said() {
     assert_eq!(said.stdout, "fence=\n");
     let told = "lockwarden: cron:nightly is in no namespace of the proxy";
     assert!(said.stderr.starts_with(told), "{said:?}");
-    // Of a lock, and by Redis itself, nothing is said.
+    // A lock gets no warning, and straight to Redis there is none.
     for (to, key) in [(proxy.address(), "lock:nightly"), (redis.address(), "cron:nightly")] {
         let said = ends_with(under_lock(to, &[key], script), 0);
         assert_eq!(said.stderr, "");

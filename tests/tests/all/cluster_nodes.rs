@@ -1,5 +1,5 @@
-//! One lockwarden before each node of a cluster, with `cluster_node = true`: what is governed, renewed and found there, and what
-//! becomes of it when a replica takes over or slots move.
+//! One lockwarden in front of each node of a cluster, with `cluster_node = true`: which locks are governed, renewed and found
+//! there, and what becomes of them when a replica takes over or slots move.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -39,14 +39,15 @@ fn locks_of_each_node_are_governed_by_the_proxy_before_it() {
         alice.sends(format!("DEL {lock}")).gets(":1");
         assert!(cluster.node(at).fence(lock) > 0, "{lock}");
     }
-    // Who asks the wrong node is sent on in the server's own words, and nothing has happened there.
+    // A client that asks the wrong node is redirected in the server's own words, and nothing has happened
+    // there.
     let lock = &cluster.locks_of(1, 1)[0];
     let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(1).address());
     proxies[0].client().sends(format!("SET {lock} c1 NX PX 9000")).gets_error(&moved);
     // Locks in two slots are the server's to refuse, too.
     let [one, two] = &cluster.locks_of(0, 2)[..] else { unreachable!("two were asked for") };
     proxies[0].client().sends(format!("DEL {one} {two}")).gets_error("CROSSSLOT");
-    // What is about no lock stands where the node has it, and no client sees it.
+    // The proxy's keys that belong to no lock are on each node, and no client sees them.
     for (at, proxy) in proxies.iter().enumerate() {
         let keys = own_keys(cluster.node(at));
         assert!(keys.iter().any(|key| key.ends_with("}:lockwarden-prefix")), "{keys:?}");
@@ -121,12 +122,12 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
     wait_for("the lock to be known behind the new primary's proxy", || {
         client.sends(format!("SET {lock} b1 NX PX 9000")).reply().to_string() == "nil"
     });
-    // What was held may have been lost, so a free lock is not granted yet.
+    // A lock that was held may have been lost, so a free lock is not granted yet.
     client.sends(format!("SET {free} b1 NX PX 9000")).gets("nil");
     wait_for("the quarantine to be over", || {
         client.sends(format!("SET {free} b1 NX PX 9000")).reply().to_string() == "+OK"
     });
-    // Who asks the old one is sent on.
+    // A client that asks the old one is redirected.
     let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(3).address());
     wait_for("the old primary's proxy to send its clients on", || {
         old.client().sends(format!("SET {lock} c1 NX PX 9000")).reply().to_string().contains(&moved)
@@ -236,7 +237,8 @@ impl<'a> Router<'a> {
         at.unwrap_or_else(|| panic!("{error} names no node"))
     }
 
-    /// The answer of the node that gives it; libraries try a TRYAGAIN again a few times. Also how often it was sent on.
+    /// The reply of the right node, and how often the request was redirected; like libraries, it repeats the request a
+    /// few times after a TRYAGAIN.
     #[track_caller]
     fn asks(&self, first: usize, line: &str) -> (String, usize) {
         let (mut at, mut asking) = (first, false);
@@ -256,7 +258,7 @@ impl<'a> Router<'a> {
     }
 }
 
-/// What of a lock is where when its slot is about to move.
+/// Which keys of a lock are on which node when its slot is about to move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lies {
     Nowhere,
@@ -302,7 +304,7 @@ fn a_lock_whose_slot_moves_is_the_same_lock_on_both_nodes() {
                 console.sends(format!("MIGRATE {} {} {key} 0 5000", address.ip(), address.port())).gets("+OK");
             }
         }
-        // Held or free, it is so to everybody.
+        // Held or free, it is so for every client.
         let is_held = value != Nowhere;
         let (taken, hops) = bob.asks(0, &format!("SET {lock} b1 NX PX 20000"));
         assert_eq!(taken, if is_held { "nil" } else { "+OK" }, "{lies}");
@@ -380,7 +382,7 @@ fn no_lock_has_two_holders_while_its_slot_moves_to_and_fro() {
     assert!(granted.load(Relaxed) > 100, "{granted:?}");
 }
 
-/// Where nodes announce the proxies before them, tools that move slots go by those, too.
+/// Where nodes announce the proxies in front of them, tools that move slots use these addresses, too.
 #[test]
 fn a_node_hands_its_locks_over_through_the_proxy_before_the_other() {
     if Cluster::is_lacking() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::documentation::repository;
 
 /// A word in lower case, and in how many lines of comments it may stand.
-const CEILINGS: [(&str, usize); 4] = [("nobody", 294), ("somebody", 123), ("whoever", 83), ("whyever", 1)];
+const CEILINGS: [(&str, usize); 5] = [("anybody", 2), ("nobody", 13), ("somebody", 6), ("whoever", 3), ("whyever", 0)];
 
 /// How many lines of comments below this folder have the word.
 fn lines_with(word: &str, folder: &Path) -> usize {

@@ -8,7 +8,7 @@ use lockwarden_tests::{Client, Mode, Proxy, Redis, Reply, World, WorldKind};
 
 const ALICES: &str = "3f1c9a1e-alice-5a77";
 const BOBS: &str = "77e0b2d4-bob-90cc41";
-/// What `DIGEST` of Redis 8.4 answers for "hello".
+/// The reply of `DIGEST` in Redis 8.4 for "hello".
 const DIGEST_OF_HELLO: &str = "9555e8555c62dcfd";
 
 /// In enforce mode these commands work whatever the server; in monitor mode where it knows them.
@@ -37,8 +37,8 @@ fn knows(redis: &Redis, command: &str) -> bool {
     matches!(info.elements(), [Reply::Array(_)])
 }
 
-/// B8: what a server does not know works through the proxy, and is unknown without it. What it
-/// knows does the same either way.
+/// B8: a command that the server does not know works through the proxy, and is unknown without it. A command
+/// that the server knows does the same in both cases.
 fn a_compared_release_on_a_server_without_it(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     let mut compared = 0;
@@ -60,7 +60,7 @@ fn a_compared_release_on_a_server_without_it(world: &World) {
         compared += 1;
         bob.sends(&wrong).gets(":0");
         assert_eq!(world.redis().value("lock:job"), format!("${} {ALICES}", ALICES.len()));
-        // Whoever names the owner token is the owner, on any connection.
+        // A client that names the owner token is the owner, on any connection.
         world.client().sends(&right).gets(":1");
         assert!(world.redis().is_free("lock:job"), "{line}");
         alice.sends(&right).gets(gone);
@@ -274,7 +274,7 @@ fn a_passed_deadline_is_taken_over_by_comparing_it() {
     two.sends(format!("CAS lock:job {passed} {next}")).gets(":1");
     three.sends(format!("SET lock:job {} IFEQ {passed}", next + 1)).gets("nil");
     assert!(redis.fence("lock:job") > first, "a lease of its own");
-    // The one whose deadline passed is late.
+    // The client whose deadline passed is late.
     holder.sends("DEL lock:job").gets(":0");
     two.sends("DEL lock:job").gets(":1");
 }
@@ -358,7 +358,7 @@ fn a_digest_that_no_one_step_can_judge_is_said_so() {
     let watched = Proxy::builder(&redis).mode(Mode::Monitor).start();
     let bob = watched.client();
     bob.sends(format!("DELEX lock:job IFDNE {}", "0".repeat(16))).reply();
-    // What the server does not know is answered with an error, and nothing was run.
+    // A command that the server does not know gets an error, and nothing was run.
     let counted = if knows(&redis, "DELEX") { 1.0 } else { 0.0 };
     let all = "lockwarden_unjudged_commands_total{namespace=\"locks\"}";
     let digest = "lockwarden_unjudged_commands_total{namespace=\"locks\",why=\"digest\"}";
@@ -411,7 +411,7 @@ fn what_is_compared_may_be_as_long_as_a_value_and_no_longer() {
     alice.sends(format!("DELEX lock:job IFEQ {long}")).gets(":1");
 }
 
-/// A11: `INCR` = 1 means "mine". Without the proxy it has no TTL, and whoever dies holds it for ever.
+/// A11: `INCR` = 1 means "mine". Without the proxy it has no TTL, and a client that dies holds it for ever.
 fn a_counter_that_is_a_lock(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("INCR lock:job").gets(":1");

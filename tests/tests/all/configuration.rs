@@ -1,4 +1,4 @@
-//! A bad configuration is told whole, with line and field, and nothing is half-started.
+//! All errors of a bad configuration are reported, with line and field, and nothing is half-started.
 
 use std::fs;
 use std::net::TcpListener;
@@ -141,7 +141,7 @@ fn with_module(file: &str) -> String {
         .text()
 }
 
-/// A component whose one import, `danger`, nobody offers.
+/// A component whose one import, `danger`, the proxy does not offer.
 const FOREIGN: &[u8] = b"\0asm\x0d\0\x01\0\x07\x05\x01\x40\0\x01\0\x0a\x0b\x01\0\x06danger\x01\0";
 
 #[test]

@@ -1,5 +1,5 @@
-//! Connections that are as old as `max_connection_age` says end, and those of which something depends stay; a stopping
-//! proxy sends its clients away one behind the other.
+//! Connections that are as old as `max_connection_age` end, except those on which something depends. A stopping proxy
+//! closes its clients' connections one after the other.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ fn a_reload_switches_it_on_and_off() {
     holder.sends("SET lock:job a1 NX PX 60000").gets("+OK");
     passes(&proxy);
     assert_eq!(proxy.reloads(off.as_bytes(), "/reload").0, 200);
-    // It was told that it is old, and nobody is any more.
+    // It was marked as old, and now no connection is old any more.
     holder.sends("DEL lock:job").gets(":1");
     holder.hears_nothing_for(Duration::from_millis(1_500));
     assert_eq!(proxy.metric(AGED), 2.0);

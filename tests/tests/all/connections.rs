@@ -1,12 +1,12 @@
-//! The life of a connection: protocols, logins, databases, silence, subscriptions, the feed, and
-//! how it ends. Each transcript goes to Redis itself and through a proxy in each mode, in one write
-//! and again line by line, and the same bytes must come back.
+//! The life of a connection: protocols, logins, databases, silence, subscriptions, the feed, and its end.
+//! Each transcript is sent to Redis itself and through a proxy in each mode, in one write and then line by
+//! line, and the same bytes must come back.
 
 use std::time::Duration;
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, Server, State, encode, wait_for};
 
-/// A server with what stands in front of it.
+/// A server with a proxy in front of it.
 struct Pair {
     redis: Redis,
     /// In enforce mode.
@@ -350,8 +350,8 @@ fn select_decides_which_lock_is_meant() {
     }
 }
 
-/// Nobody else's value is proven by reading the lock of the same name elsewhere, and the right one
-/// is, though the SELECT was still on its way when the read was sent.
+/// To read a lock proves its value, though not that of the lock of the same name in another database, even if
+/// the SELECT was still on its way when the read was sent.
 #[test]
 fn what_was_read_behind_a_select_is_remembered_for_the_right_database() {
     let pair = Pair::start();
@@ -652,7 +652,7 @@ fn a_login_that_fails_in_a_pipeline_is_answered() {
     }
 }
 
-/// What Redis takes of strangers it takes here, and no more.
+/// A client that has not logged in may send as much as on Redis, and no more.
 #[test]
 fn before_a_login_requests_are_short() {
     if Server::under_test().lacks("bound on requests before a login", 7, 0) {
@@ -684,7 +684,7 @@ fn before_a_login_requests_are_short() {
     }
 }
 
-/// With BCAST Redis notes no reads, so what was read proves as it does without tracking.
+/// With BCAST Redis notes no reads, so a value that was read is a proof, as without tracking.
 #[test]
 fn a_value_that_was_read_proves_beside_broadcast_tracking() {
     let pair = Pair::start();
@@ -729,7 +729,7 @@ fn a_user_may_what_its_rights_say_and_what_it_was_is_forgotten() {
     assert!(pair.redis.is_free("lock:a"));
 }
 
-/// With a login that fails the user stays who it was, on Redis and here.
+/// After a failed login the client keeps its user, on Redis and here.
 #[test]
 fn an_identity_changes_with_the_login() {
     let pair = Pair::start();
@@ -831,7 +831,7 @@ fn blocked(redis: &Redis) -> usize {
         .expect("INFO says how many")
 }
 
-/// Nothing is half done: what came whole is done, what was cut off is not, nobody is left hanging.
+/// Nothing is half done: what came whole is done, what was cut off is not, and no client waits for ever.
 #[test]
 fn a_client_that_closes_in_the_middle_of_a_pipeline_leaves_nothing_behind() {
     let pair = Pair::start();
@@ -917,7 +917,7 @@ fn tracked_reads_of_locks_are_not_disturbed() {
     }
 }
 
-/// What may stand anywhere in a random transcript; replies depend on nothing but what was sent.
+/// Lines that may stand anywhere in a random transcript; their replies depend only on the lines sent before.
 const ANYTHING: [&str; 36] = [
     "PING",
     "ECHO x",

@@ -1,5 +1,5 @@
-//! `[[guard]]`: data that only the holder of a lock may write. A holder that woke too late is refused, and what it wrote is
-//! not there; what is allowed is byte for byte what Redis answers.
+//! `[[guard]]`: data that only the holder of a lock may write. A write of a holder that woke too late is refused and not
+//! carried out; the reply to an allowed command is Redis's own, byte for byte.
 
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Server, lockwarden, run_to_end};
 
@@ -17,7 +17,7 @@ fn with_guard(redis: &Redis, more: &str) -> ProxyBuilder {
     Proxy::builder(redis).more(&format!("{GUARD}mode = \"enforce\"\n{more}"))
 }
 
-/// Two clients of different machines, as their addresses tell.
+/// Two clients of different machines, by their addresses.
 fn two(proxy: &Proxy) -> (Client, Client) {
     (proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.3"))
 }
@@ -27,7 +27,7 @@ fn takes(client: &Client) {
     client.sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000").gets("+OK");
 }
 
-/// How often the guard said this of a write.
+/// How often the guard had this result for a write.
 fn said(mode: &str, result: &str) -> String {
     let labels = format!("guard=\"stock\",mode=\"{mode}\",result=\"{result}\"");
     format!("lockwarden_guarded_writes_total{{{labels}}}")
@@ -65,7 +65,7 @@ fn the_holder_writes_and_a_late_one_does_not() {
     is_refused(&late, "DEL other stock:7 stock:8", "stale-fence", STALE);
     holder.sends("DEL lock:sale:7").gets(":1");
     is_refused(&late, "SET stock:7 98", "stale-fence", STALE);
-    // Nobody was granted it since: what it read under it is still so.
+    // No other client was granted the lock since, so what this one read under it is still true.
     holder.sends("SET stock:7 97").gets("+OK");
     late.sends("SET stock:unguarded:7 1").gets("+OK");
     proxy.counts(&said("enforce", "stale-fence"), 4.0);
@@ -213,7 +213,7 @@ fn an_order_switches_a_guard_and_the_order_for_all_lets_everything_through() {
     assert_eq!(told.stdout, "NAMESPACE    MODE\nguard:stock  enforce\n", "{told:?}");
     is_refused(&stranger, "SET stock:7 2", "not-owner", STRANGER);
     assert_eq!(proxy.api("guards")[0]["mode"], "enforce");
-    // What is meant for namespaces switches no guard on.
+    // Orders for namespaces switch no guard on.
     assert_eq!(mode("monitor").code, Some(0));
     stranger.sends("SET stock:7 3").gets("+OK");
     assert_eq!(mode("enforce").code, Some(0));
@@ -316,7 +316,7 @@ fn a_clients_own_watch_is_kept_and_covers_the_record() {
     assert_eq!(redis.client().sends("GET stock:7").reply().to_string(), "$1 1");
 }
 
-/// What takes a lock away from its holder is refused for that, whatever else it would write.
+/// A command that takes a lock away from its holder is refused for that, whatever else it would write.
 #[test]
 fn a_theft_of_the_lock_by_a_command_that_writes_guarded_data_is_refused_as_a_theft() {
     let redis = Redis::start();

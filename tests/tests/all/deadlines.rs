@@ -1,4 +1,5 @@
-//! Locks whose value is a deadline: the rows A6 to A8. Who may take over is judged on Redis's clock.
+//! Locks whose value is a deadline: the rows A6 to A8. Whether a client may take over is decided by Redis's
+//! clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -53,7 +54,7 @@ fn a_getset_by_a_clock_that_is_ahead(world: &World) {
 
     let taken = bob.sends(format!("GETSET lock:job {}", clock(90_000)));
     if world.is_harmed() {
-        // What bob had read: he believes that he has won.
+        // This is the value that Bob had read, so he believes that he has won.
         taken.gets(format!("$13 {deadline}"));
     } else {
         taken.gets_error("LOCKDENIED take-over key=lock:job cmd=GETSET policy=owner-token");
@@ -71,7 +72,7 @@ fn a_take_over_of_an_overdue_lock(world: &World) {
     bob.sends("GET lock:job").gets(format!("$13 {passed}"));
     let mine = clock(5_000);
     bob.sends(format!("GETSET lock:job {mine}")).gets(format!("$13 {passed}"));
-    // The one who lost it comes late.
+    // The client that lost it comes late.
     alice.sends("DEL lock:job").gets(world.either(":1", ":0"));
     if !world.is_harmed() {
         assert!(world.redis().pttl("lock:job") > 0);

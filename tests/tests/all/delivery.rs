@@ -1,4 +1,5 @@
-//! Modules that come from elsewhere: from a web server and a registry, past what pins and signs them, into a cache.
+//! Policy modules that are downloaded: from a web server and a registry, through the checks of digest and
+//! signature, into a cache.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,7 +77,7 @@ impl Desk {
         self.directory.path().join(name)
     }
 
-    /// What `check` says of a policy with these keys, below these on top of the file.
+    /// The output of `check` for a policy with these keys, below these keys on top of the file.
     fn checks(&self, top: &str, policy: &str) -> Finished {
         let text = format!(
             "{top}\n[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\npolicies = [\"team-naming\"]\n\
@@ -275,7 +276,7 @@ fn a_module_comes_from_a_web_server_and_a_pinned_one_stays_when_that_is_gone() {
     let told = inspect();
     assert!(told.code == Some(0) && told.stdout.contains(&sha256(module("0.1.0"))), "{told:?}");
 
-    // A certificate that this system does not believe.
+    // A certificate that this system does not trust.
     fs::write(&desk.certificates, Authority::new("another").pem()).expect("it is ours");
     desk.is_refused("", &from, "mine.wasm: ");
     fs::write(&desk.certificates, Authority::of_harness().pem()).expect("it is ours");
@@ -286,7 +287,7 @@ fn a_module_comes_from_a_web_server_and_a_pinned_one_stays_when_that_is_gone() {
     desk.is_refused(top, &from, "mine.wasm: ");
     let told = inspect();
     assert!(told.code == Some(2) && told.stderr.contains("mine.wasm: "), "{told:?}");
-    // What lies in the cache is believed for its digest only.
+    // A file in the cache is trusted only if its digest is right.
     let kept = desk.path("cache").join(format!("{}.wasm", sha256(module("0.1.0"))));
     fs::write(&kept, module("0.2.0")).expect("it is ours");
     desk.is_refused(top, &format!("{from}\n{pin}"), "mine.wasm: ");
@@ -325,7 +326,7 @@ impl Registry {
         Registry { process, host, directory }
     }
 
-    /// Puts a file there and says where it is now.
+    /// Puts a file there and returns its address.
     fn push_blob(&self, repository: &str, bytes: &[u8]) -> String {
         let file = self.directory.path().join("blob");
         fs::write(&file, bytes).expect("the directory is ours");
@@ -454,7 +455,7 @@ fn a_registry_that_wants_a_login_gets_the_one_of_the_file() {
     desk.is_refused(top, &at, "registry_auth_file is not what it should be");
 }
 
-/// A server that says what it is told to say, by path.
+/// A server that sends given replies, by path.
 struct Liar {
     host: String,
     asked: Arc<AtomicUsize>,
@@ -475,7 +476,7 @@ impl Liar {
                 let path = request.split(' ').nth(1).unwrap_or_default();
                 let said = answers.iter().find(|(end, _)| path.contains(end));
                 let nothing = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_vec();
-                // A client that has heard enough closes.
+                // A client that has received enough closes.
                 let _ = stream.write_all(said.map_or(&nothing, |(_, said)| said));
             }
         });

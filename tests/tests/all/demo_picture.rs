@@ -1,5 +1,5 @@
-//! The pictures in the README are what `lockwarden demo` and `lockwarden demo --guard` print, drawn as a terminal. After a
-//! change of the demo: `UPDATE_DOCS=1 cargo test -p lockwarden-tests --test all demo_picture`.
+//! The pictures in the README show what `lockwarden demo` and `lockwarden demo --guard` print, drawn as a terminal. To
+//! update them after a change of the demo: `UPDATE_DOCS=1 cargo test -p lockwarden-tests --test all demo_picture`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const MARGIN: usize = 20;
 /// Items in each shop of `demo --guard`.
 const ITEMS: u32 = 100;
 
-/// What a terminal of this width makes of a text: its lines, each with its colour.
+/// The lines of a text in a terminal of this width, each with its colour.
 fn wrapped(text: &str) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -64,8 +64,8 @@ fn drawn(command: &str, lines: &[(&str, String)]) -> String {
     svg + "</g>\n</svg>\n"
 }
 
-/// What a picture says, without what differs from run to run: numbers, however long, the id of the refusal, and where its
-/// line is broken.
+/// The text of a picture without what differs from run to run: numbers, however long, the id of the refusal, and where
+/// its line is broken.
 fn story(svg: &str) -> String {
     let lines = svg.lines().filter_map(|line| {
         let text = line.strip_prefix("<text ")?.split_once('>')?.1;
@@ -107,7 +107,7 @@ fn the_picture_of_the_demo_is_what_the_demo_prints() {
     is_drawn("docs/images/demo.svg", "lockwarden demo", &end.stdout);
 }
 
-/// What is said of a shop.
+/// The numbers of a shop.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     sold: u32,

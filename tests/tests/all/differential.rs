@@ -1,13 +1,13 @@
-//! An untouched command stays untouched, at random: a long script of ordinary commands goes straight to
-//! one fresh server and through the proxy to another, split into other writes each time, and every byte
-//! of the answers must be the same. The locks of the configuration are never touched.
+//! An untouched command stays untouched, at random: a long script of ordinary commands goes straight to one
+//! fresh server and through the proxy to another, split into different writes each time, and every byte of
+//! the replies must be the same. The script touches none of the configured locks.
 //!
-//! What a server chooses by itself is left out, because two servers without a proxy differ in it too:
+//! Left out is what a server chooses by itself, because two servers without a proxy differ in that, too:
 //! - the time and what follows from it: `TIME`, `LASTSAVE`, `TTL`, `PTTL`, `EXPIRETIME` after `EXPIRE`,
 //!   `XADD *`, `OBJECT IDLETIME` and `FREQ`, the idle times of `XPENDING` and `XINFO CONSUMERS`, `SLOWLOG`, `LATENCY`;
 //! - what is drawn by lot: `RANDOMKEY`, `SPOP`, `SRANDMEMBER`, `HRANDFIELD`, `ZRANDMEMBER`, `ACL GENPASS`;
-//! - the order within a hash table, whose seed each process draws: `UNSUBSCRIBE` without names, `SCAN`, `KEYS *`, `COMMAND`, and `SMEMBERS`,
-//!   `HGETALL`, `SSCAN` and the like on collections too big for a packed form;
+//! - the order within a hash table, whose seed each process draws: `UNSUBSCRIBE` without names, `SCAN`, `KEYS *`,
+//!   `COMMAND`, and `SMEMBERS`, `HGETALL`, `SSCAN` and the like on collections too big for a packed form;
 //! - who and where: `INFO`, `CLIENT ID`, `INFO`, `LIST` and the `id` in the reply of `HELLO`, which is blanked,
 //!   `ROLE`, `CONFIG GET *`, `MEMORY`, `DEBUG`, `CLUSTER MYID`.
 //!
@@ -32,14 +32,15 @@ const COMMANDS_A_CONNECTION: usize = 800;
 /// Most writes that one group is split into; what is left goes in one.
 const MAX_WRITES: usize = 200;
 
-/// A run of seconds with the same seeds every time, and as many others as fit into
-/// `LOCKWARDEN_SOAK_SECONDS`. `LOCKWARDEN_SEED` has one run again.
+/// Some seconds of runs with the same seeds every time, and as many others as fit into
+/// `LOCKWARDEN_SOAK_SECONDS`. `LOCKWARDEN_SEED` repeats one run.
 #[test]
 fn a_random_script_of_ordinary_commands_is_answered_byte_for_byte() {
     for_each_seed(&[1, 2], run);
 }
 
-/// Plays the script of this seed; an odd one before an enforcing proxy, an even one before a watching one.
+/// Plays the script of this seed: an odd seed through an enforcing proxy, an even one through a monitoring
+/// one.
 fn run(seed: u64) {
     let mode = if seed % 2 == 1 { Mode::Enforce } else { Mode::Monitor };
     let (plain, behind) = (Redis::start(), Redis::start());
@@ -79,7 +80,7 @@ fn run(seed: u64) {
     eprintln!(
         "{commands} ordinary commands in {groups} pipelines, {errors} errors, {bytes} bytes: the same straight and through the proxy (seed {seed}, {mode:?})"
     );
-    // Else the script would say little.
+    // Otherwise the script would prove little.
     assert!(errors * 3 < commands, "{errors} of {commands} replies are errors");
     for touched in ["acquires", "releases"] {
         let times = proxy.metric(&format!("lockwarden_lock_{touched}_total"));
@@ -97,7 +98,7 @@ fn exchange(pair: &[Client; 2], steps: &[Step], end: &str, random: &mut Random) 
     let writes = [random.number(), random.number()].map(|seed| cuts(bytes.len(), &mut Random::from_seed(seed)));
     let [direct, through] = pair;
     thread::scope(|scope| {
-        // A server stops reading from a client that does not read its answers.
+        // A server stops reading from a client that does not read its replies.
         for (client, writes) in [(direct, &writes[0]), (through, &writes[1])] {
             let (bytes, mut writer) = (&bytes, client.writer());
             scope.spawn(move || {

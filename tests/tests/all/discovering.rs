@@ -1,5 +1,5 @@
-//! `lockwarden discover`: an operator who knows nothing of the locks finds them, and gets the configuration for them.
-//! The estate is `docs/examples/estate`: six processes of which none says its name.
+//! `lockwarden discover`: an operator who knows nothing about the locks finds them, and gets the configuration for
+//! them. The estate is `docs/examples/estate`: six processes, none of which sets a client name.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,11 +8,11 @@ use std::{fs, thread};
 use lockwarden_tests::{Finished, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
-/// The processes; gone with the value.
+/// The processes; they end when the value is dropped.
 struct Estate(Vec<Child>);
 
 impl Estate {
-    /// Starts it; `None` where there is no Python, which only CI forbids.
+    /// Starts it; `None` where there is no Python, which is a failure in CI only.
     fn start(address: &str) -> Option<Estate> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/estate/estate.py");
         let mut all = Estate(Vec::new());
@@ -31,7 +31,7 @@ impl Estate {
         Some(all)
     }
 
-    /// Whether each of them does its work: one whose lock is not what it has to be ends.
+    /// Whether each of them does its work: a program whose lock is not as it must be ends.
     fn works(&mut self) -> bool {
         let ended = |child: &mut Child| child.try_wait().expect("the child is ours").is_some();
         !self.0.iter_mut().any(ended)
@@ -57,14 +57,14 @@ pub(crate) fn found(said: &Finished) -> Value {
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr))
 }
 
-/// What a pattern is taken for.
+/// The kind that discovery gives a pattern.
 fn kind<'a>(found: &'a Value, pattern: &str) -> Option<(&'a str, &'a str)> {
     let patterns = found["patterns"].as_array().expect("a list");
     let one = patterns.iter().find(|one| one["pattern"] == pattern)?;
     Some((one["kind"].as_str()?, one["confidence"].as_str()?))
 }
 
-/// What has to be found out.
+/// The kinds that discovery has to find.
 const KINDS: [(&str, &str); 5] = [
     ("order:*:lock", "lock"),
     ("mutex.payment.*", "lock"),
@@ -91,7 +91,7 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
         let said = discover(&watching, "json");
         assert_eq!(said.stderr, "");
         let found = found(&said);
-        // Locks that nobody governs are a problem that a script can ask for.
+        // Locks that no namespace governs are a problem that a script can ask for.
         let unclaimed = found["unclaimed"].as_u64().expect("a number");
         assert_eq!(said.code, Some(i32::from(unclaimed > 0)));
         all_are_known(&found)
@@ -127,7 +127,7 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
     let checked = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{text}");
 
-    // What a lock of an earlier run has left is no lock of this one.
+    // The key of a lock from an earlier run is not a lock of this run.
     redis.client().sends("FLUSHALL").gets("+OK");
     let enforcing = Proxy::builder(&redis).more(&proposed.replace("mode = \"monitor\"", "mode = \"enforce\"")).start();
     let mut estate = Estate::start(&enforcing.address().to_string()).expect("Python is there");
@@ -138,13 +138,13 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
     });
     let denied = enforcing.metrics().get("lockwarden_decisions_total{decision=\"deny\"}");
     assert_eq!(denied, 0.0, "{}", enforcing.log());
-    // What namespaces have is discovered no more.
+    // Keys that a namespace has are discovered no more.
     let said = discover(&enforcing, "json");
     assert_eq!(found(&said)["unclaimed"], 0, "{}", said.stdout);
 }
 
-/// The programs do what they say in their own lines, in turns over several connections, and nobody errs. What two
-/// connections do is told in another order now and then.
+/// The programs do what they say in their own lines, in turns over several connections, and none makes a mistake.
+/// The commands of two connections are sometimes reported in another order.
 #[test]
 fn an_estate_without_faults_is_watched_without_false_findings_and_its_holds_have_their_lengths() {
     let redis = Redis::start();
@@ -225,8 +225,8 @@ fn a_server_that_is_too_busy_or_forbids_it_is_not_watched() {
     assert!(busy.stderr.contains("more than --max-rate 10"), "{}", busy.stderr);
 
     let admin = redis.client();
-    // What the client did still counts for a second or two; on a fast machine it is more than the rate below, and the
-    // command ends for that before it asks for MONITOR.
+    // The client's commands still count for a second or two; on a fast machine they exceed the rate below, and the
+    // command would end for that reason before it asks for MONITOR.
     wait_for("the server to be calm again", || {
         let info = admin.sends("INFO stats").text();
         let mut lines = info.lines();
@@ -272,7 +272,7 @@ fn keys_that_are_named_like_locks_are_found_by_a_walk() {
     assert_eq!(toml.code, Some(2), "{}", toml.stderr);
 }
 
-/// A server that a proxy stands before has its records, too. They are nobody's keys.
+/// A server behind a proxy also has the proxy's records. These are no keys of an application.
 #[test]
 fn a_walk_leaves_out_the_proxys_own_keys() {
     let redis = Redis::start();
@@ -320,7 +320,7 @@ fn hostile_names_stay_text() {
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
-/// What is looked at goes on as it came, whatever it is.
+/// Commands that are observed are forwarded as they came, whatever they are.
 #[test]
 fn looking_changes_no_reply() {
     let redis = Redis::start();

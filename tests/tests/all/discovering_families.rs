@@ -1,6 +1,6 @@
-//! An estate in which every library takes its locks in its own way, as it stands on the wire: `lockwarden discover` finds each
-//! family and understands it, or says that it does not and why; it proposes nothing else, and the file that it proposes is
-//! one of which `lockwarden check` has nothing to say.
+//! An estate in which every library takes its locks in its own way, with the bytes that it sends. `lockwarden discover` finds
+//! each family and understands it, or says that it does not, and why. It proposes nothing else, and `lockwarden check` finds
+//! no fault in the file that it proposes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use lockwarden_tests::{Client, Proxy, Redis, Reply, lockwarden, run_to_end, wait
 use serde_json::Value;
 
 /// Keys that are alike, and one turn of their use. A line begins with the name of a connection; `new` is one for that line
-/// alone. `{n}` is a number, `{t}` what a library writes down to know its lock again, `{at}` a time in a minute.
+/// alone. `{n}` is a number, `{t}` a library's owner token, `{at}` a time in a minute.
 struct Family {
     glob: &'static str,
     is: Is,
@@ -20,9 +20,9 @@ struct Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Is {
     Lock,
-    /// A lock that another client gives back than takes it.
+    /// A lock that one client takes and another gives back.
     HandedOver,
-    /// Said to be no lock, or not to be understood: the word of the table, and what the reason says.
+    /// Reported as no lock, or as not understood: the word of the table, and the words of the reason.
     LeftOut(&'static str, &'static str),
 }
 
@@ -289,7 +289,7 @@ const FAMILIES: &[Family] = &[
             "server> EVAL \"$asynq-done\" 3 asynq:{default}:pending asynq:{default}:t:{t} asynq:{default}:unique:mail:{n} {t}",
         ],
     ),
-    // An acquire that nobody can read, and a release that says what it is.
+    // An acquire that cannot be recognised, and a release that can.
     family(
         "opaque:*",
         Lock,
@@ -415,7 +415,7 @@ const FAMILIES: &[Family] = &[
             "a> EXEC",
         ],
     ),
-    // The GETSET idiom: whoever is refused looks whether the holder is late.
+    // The GETSET idiom: a client that is refused looks whether the holder is late.
     family(
         "quote.*",
         Lock,
@@ -545,7 +545,7 @@ fn locks() -> BTreeSet<&'static str> {
     FAMILIES.iter().filter(is_lock).map(|one| one.glob).collect()
 }
 
-/// `check` has nothing to say of the file, with this Redis behind it.
+/// `check` finds no fault in the file, with this Redis behind it.
 fn is_taken_as_it_is(redis: &Redis, toml: &str) {
     let folder = tempfile::tempdir().expect("a directory for the configuration");
     let file = folder.path().join("proposed.toml");
@@ -586,7 +586,7 @@ fn every_family_is_found_and_understood_or_it_is_said_why_not() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).namespace("keys", "[\"none\"]").start();
     all_are_played(&|| proxy.client());
-    // What is told comes in the order in which it was done.
+    // Reports come in the order of the commands.
     proxy.client().sends("SETNX end-of-it 1").gets(":1");
     let found = wait_for_value("everything to be told", || {
         let found = patterns(&proxy);
@@ -620,7 +620,7 @@ fn every_family_is_found_and_understood_or_it_is_said_why_not() {
     is_taken_as_it_is(&redis, &toml);
 }
 
-/// The same straight to Redis, by what `MONITOR` tells: no replies, and what scripts do command by command.
+/// The same straight to Redis, by the feed of `MONITOR`, which has no replies, but each command of a script.
 #[test]
 fn by_monitor_the_same_families_are_found() {
     let redis = Redis::start();

@@ -1,5 +1,5 @@
-//! What the pages say is so: the tests that they name exist, and what they say to type does what they show. That they hang
-//! together is in `pages.rs`.
+//! The pages are true: the tests that they name exist, and the commands that they show do what they show. `pages.rs` tests
+//! the links between them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -76,7 +76,7 @@ fn name_tests_that_exist(rows: &[&str]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What stands in deny.toml is looked at by CI, and by the same command that people type.
+/// CI checks deny.toml, with the same command that people type.
 #[test]
 fn ci_looks_at_the_dependencies_as_people_do() {
     let (make, ci) = (page("Makefile"), page(".ci/run"));
@@ -164,7 +164,7 @@ impl Desk {
         shell
     }
 
-    /// What goes on running in a terminal of its own; waits until it serves.
+    /// Starts a command that keeps running in its own terminal; waits until it serves.
     fn leaves_running(&mut self, command: &str) {
         let log = self.directory.path().join("log");
         let file = std::fs::File::create(&log).expect("the directory is ours");
@@ -276,7 +276,7 @@ fn the_ways_to_a_rule_and_to_a_policy_in_force_are_as_they_are_typed() {
     }
 }
 
-/// What is typed up to the start of the proxy, and then with redis-cli at its port.
+/// Types the commands up to the start of the proxy, and then those with redis-cli at its port.
 fn types_at_two_terminals(configuration: &str, typed: &[Typed]) {
     let mut desk = Desk::new(configuration);
     let run = typed.iter().position(|typed| typed.command.starts_with("lockwarden run")).expect("it is started");
@@ -343,7 +343,7 @@ fn the_flags_and_bounds_of_the_configuration_are_as_its_page_says() {
     }
 }
 
-/// What `lockwarden WORDS --help` says, if there is such a command.
+/// The output of `lockwarden WORDS --help`, if there is such a command.
 fn help(words: &[&str]) -> Option<String> {
     let end = run_to_end(lockwarden(words).arg("--help"));
     (end.code == Some(0)).then_some(end.stdout)
@@ -401,7 +401,7 @@ fn every_command_that_a_page_shows_knows_its_flags() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// One line says what records cost, and every page that shows it shows the same.
+/// One line states the cost of records, and every page that shows it shows the same.
 #[test]
 fn what_records_cost_is_said_in_the_same_words_everywhere() {
     let end = run_to_end(&mut lockwarden(&["check"]));

@@ -1,6 +1,6 @@
-//! Releases of which nobody can tell whether they are the holder's: a pool whose threads contend, a `finally` block without the
-//! lock, clients whose processes cannot be told apart. All clients of a test are one process; those from one address are one
-//! identity, and each other address is another machine.
+//! Releases of which the proxy cannot tell whether they are the holder's: a pool whose threads contend, a `finally` block
+//! without the lock, clients whose processes cannot be told apart. All clients of a test are one process; those from one
+//! address are one identity, and each other address is another machine.
 
 mod model;
 
@@ -46,7 +46,7 @@ fn a_holder_is_believed_over_a_connection_that_was_refused() {
             over.sends("DEL lock:job").gets(":1");
         }
     }
-    // The stranger's were too many, for it was refused the lock. Nobody else's.
+    // Only the stranger sent too many releases, for it was refused the lock.
     assert_eq!(surplus_keys(&redis), 1);
     for proxy in [&here, &there] {
         assert_eq!(proxy.metric("lockwarden_observations_total{kind=\"debt\"}"), 0.0);
@@ -73,7 +73,8 @@ fn a_finally_block_is_recognised_by_its_first_release_too_many() {
     }
 }
 
-/// Once it is recognised, each refused try owes a release, too, and the last one that is due ends the lease, whoever sends it.
+/// Once it is recognised, each refused try owes a release, too, and the last one that is due ends the lease, whichever client
+/// sends it.
 #[test]
 fn of_a_recognised_program_the_last_release_that_is_due_ends_the_lease() {
     let redis = Redis::start();
@@ -83,14 +84,14 @@ fn of_a_recognised_program_the_last_release_that_is_due_ends_the_lease() {
     one.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 1);
     one.sends("DEL lock:job").gets(":0");
-    // Nobody knows how many are on their way: this lease goes by its TTL.
+    // It is unknown how many are on their way: this lease ends by its TTL.
     one.sends("SET lock:job 1 NX PX 400").gets("+OK");
     assert_eq!(finally_without_the_lock(&two), 0);
     three.sends("DEL lock:job").gets(":0");
     wait_for("the lease to run out", || redis.is_free("lock:job"));
     for ways in [["DEL lock:job", "DEL lock:job plain"], ["EXPIRE lock:job 0", "UNLINK lock:job"]] {
         one.sends("SETNX lock:job 1").gets(":1");
-        // Where nobody waits, the first is the last.
+        // Where no client waits, the first is the last.
         two.sends("DEL lock:job").gets(":1");
         one.sends("SETNX lock:job 1").gets(":1");
         for refused in [&two, &three] {
@@ -114,7 +115,8 @@ fn of_a_recognised_program_the_last_release_that_is_due_ends_the_lease() {
     }
 }
 
-/// Who tries again and again, and gives back once, goes by the TTL. That ends what it was thought to owe.
+/// Where a client tries again and again, and gives back once, the lease ends by its TTL. That also ends what
+/// the client seemed to owe.
 #[test]
 fn what_does_not_come_before_a_lease_runs_out_is_waited_for_no_more() {
     let redis = Redis::start();
@@ -159,7 +161,7 @@ fn what_monitor_mode_has_seen_counts_after_the_switch_and_over_a_restart() {
     one.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 1);
     one.sends("DEL lock:job").gets(":0");
-    // What enforce mode would do from now on is told already.
+    // The report already says what enforce mode would do from now on.
     one.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 1);
     watching
@@ -224,7 +226,7 @@ fn a_release_that_is_sent_again_over_a_new_connection_is_none_too_many() {
     one.sends("SETNX lock:job 1").gets(":1");
     one.sends("DEL lock:job").gets(":1");
     two.sends("DEL lock:job").gets(":0");
-    // Nor is one to be sure after an acquire of which it heard nothing, though another client holds the lock.
+    // Nor does a client know the outcome of an acquire without a reply, though another client holds the lock.
     let stranger = proxy.client_from(OTHERS);
     stranger.sends("SETNX lock:job 1").gets(":1");
     three.sends("DEL lock:job").gets(":0");
@@ -250,7 +252,7 @@ fn threads_on_one_connection_are_believed_until_they_release_too_much() {
     assert!(!redis.is_free("lock:job"));
 }
 
-/// What happened once costs seconds, and what goes on costs minutes.
+/// A single release too many causes seconds of doubt, repeated ones cause minutes.
 #[test]
 fn doubt_lasts_ten_times_as_long_as_it_was_given_reason_for() {
     let redis = Redis::start();
@@ -284,7 +286,7 @@ fn doubt_lasts_ten_times_as_long_as_it_was_given_reason_for() {
         console.sends("DEL lock:job").reply();
         console.sends("DEL lw:{5ct}:lock:job lw:{5ct}#lock:job").reply();
     }
-    // What is no such note says nothing.
+    // A key with another content counts for nothing.
     console.sends(format!("SET {key} odd")).gets("+OK");
     one.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 1);
@@ -304,7 +306,7 @@ fn doubt_that_is_refused_is_refused_from_the_start() {
     one.sends("DEL lock:job").gets(":1");
 }
 
-/// One address for many: nobody knows whether the other connection is the holder's.
+/// One address for many clients: it is unknown whether the other connection is the holder's.
 #[test]
 fn an_identity_that_cannot_be_told_from_others_is_believed_unless_its_own_lease_is_over() {
     let redis = Redis::start();
@@ -315,7 +317,7 @@ fn an_identity_that_cannot_be_told_from_others_is_believed_unless_its_own_lease_
             .namespace("name", &format!("{:?}", doubt.trim_matches('"')))
             .top("proxy_protocol_from", "[\"127.44.0.9/32\"]")
             .start();
-        // A balancer names their address, so nobody looks for processes.
+        // A balancer names their address, so the proxy does not look for processes.
         let far = || {
             let client = proxy.client_from("127.44.0.9");
             client.write(b"PROXY TCP4 10.1.2.3 10.1.2.4 4711 6380\r\n");
@@ -367,7 +369,7 @@ fn a_lease_whose_release_paid_a_debt_leaves_none() {
     three.sends("DEL lock:job").gets(":1");
 }
 
-/// Whoever mends the setting is helped at once, while the processes live.
+/// A corrected setting helps at once, while the processes live.
 #[test]
 fn other_settings_of_the_policy_end_debts_and_doubt_of_their_namespace() {
     let redis = Redis::start();
@@ -389,7 +391,8 @@ fn other_settings_of_the_policy_end_debts_and_doubt_of_their_namespace() {
     assert_eq!(finally_without_the_lock(&two), 1);
 }
 
-/// Who stores a value means to take the lock: a worker that lost it is not its neighbour that holds it.
+/// A client that stores a value wants to take the lock: a worker that lost it is not the neighbour that holds
+/// it.
 #[test]
 fn a_connection_that_was_refused_replaces_no_lock_of_its_own_identity() {
     let redis = Redis::start();

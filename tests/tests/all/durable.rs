@@ -1,5 +1,6 @@
-//! `durability = "wait:…"`: a client hears that it holds a lock when replicas have the grant. Where too few have it in time the lock
-//! is given back at once, and the client hears what a loser of the race hears. Clients never see `WAIT` or its answer.
+//! `durability = "wait:…"`: a client gets the reply that it holds a lock when replicas have the grant. Where too few
+//! have it in time, the lock is given back at once, and the client gets the reply of a refused acquire. Clients never
+//! see `WAIT` or its answer.
 
 mod strict;
 
@@ -123,14 +124,14 @@ fn a_grant_that_a_replica_has_is_told_as_ever() {
     assert_eq!(proxy.metric(ENOUGH), 4.0, "three grants and an extension");
     assert_eq!(proxy.metric(TOO_FEW), 0.0);
     assert_eq!(proxy.metric("lockwarden_wait_seconds_count"), 4.0);
-    // A release does not wait, nor does somebody who meets a lock that is held.
+    // A release does not wait, nor does an acquire of a lock that is held.
     let bob = proxy.client();
     bob.sends("SETNX lock:job b1").gets(":0");
     alice.sends("DEL lock:job").gets(":1");
     assert_eq!(proxy.metric("lockwarden_wait_seconds_count"), 4.0);
 }
 
-/// Each way to take a lock, and what its loser hears.
+/// Each way to take a lock, and the reply to its loser.
 #[test]
 fn a_grant_that_no_replica_has_is_given_back_at_once() {
     let pair = Pair::start();
@@ -168,13 +169,13 @@ fn a_grant_that_no_replica_has_is_given_back_at_once() {
     let bob = proxy.client();
     comes_to(&bob, "SETNX lock:job b1", ":1");
     assert!(pair.primary.fence("lock:job") > before, "a number was left out");
-    // Nobody owes a release for what was given back, so this is a stranger's.
+    // No client owes a release for what was given back, so this is a stranger's.
     alice.sends("DEL lock:job").gets(":0");
     assert_eq!(pair.primary.value("lock:job"), "$2 b1");
     bob.sends("DEL lock:job").gets(":1");
 }
 
-/// Nor is it the last holder of that lock, who may write what the lock guards for as long as nobody else is granted it.
+/// Nor is it the last holder of that lock, who may write what the lock guards until another client is granted it.
 #[test]
 fn who_was_told_nil_writes_no_guarded_data() {
     let pair = Pair::start();
@@ -194,7 +195,7 @@ mode = "enforce"
         client.sends("SET stock:7 0").gets_error("LOCKDENIED not-owner key=stock:7 cmd=SET lock=lock:sale:7");
     }
     assert_eq!(pair.primary.value("stock:7"), "nil");
-    // A lock that others hold a share in goes by its TTL, and its record says no more whose it is.
+    // A lock in which others hold a share ends by its TTL, and its record names no holder any more.
     let joins = "redis.call('hset', KEYS[1], ARGV[1], 1, ARGV[2], 1) redis.call('pexpire', KEYS[1], 9000)";
     let shares = ["job-8c1f0a2e9b7d4f6a", "job-4d7c0d2b1d5e41f6"];
     let said = alice.eval(joins, &["lock:sale:8"], &shares);
@@ -228,7 +229,7 @@ fn an_extension_that_no_replica_has_is_told_as_one_that_failed_and_nothing_is_un
                 elseif redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 8000) then return 'mine' else return 'no' end";
     assert_eq!(alice.eval(text, &["lock:job"], &["a1"]), "$2 no");
     assert_eq!(proxy.metric(TOO_FEW), before + 6.0);
-    // It is the holder's all the same, and a release waits for nobody.
+    // It is the holder's all the same, and a release waits for no replica.
     assert_eq!(pair.primary.value("lock:job"), "$2 a1");
     assert_eq!(pair.primary.fence("lock:job"), fence);
     let left = pair.primary.pttl("lock:job");
@@ -251,7 +252,7 @@ fn in_a_block_the_lock_is_given_back_and_the_other_writes_stay() {
     was_given_back(&pair.primary, "lock:job");
     // Nothing of a block that takes nothing waits.
     alice.pipelines(&["MULTI", "DEL lock:job", "INCR plain", "EXEC"], &["+OK", "+QUEUED", "+QUEUED", "[:0, :3]"]);
-    // What was taken in another database than the one that is selected behind the block goes by its TTL.
+    // A lock that was taken in another database than the one selected after the block ends by its TTL.
     alice.pipelines(
         &["MULTI", "SELECT 1", "SET lock:far a1 NX PX 600", "SELECT 0", "EXEC"],
         &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, nil, +OK]"],
@@ -259,7 +260,7 @@ fn in_a_block_the_lock_is_given_back_and_the_other_writes_stay() {
     let far = pair.primary.client();
     far.sends("SELECT 1").gets("+OK");
     wait_for("the lock to go by its TTL", || far.sends("EXISTS lock:far").integer() == 0);
-    // A block that fails waits for nobody.
+    // A block that fails waits for no replica.
     let watcher = proxy.client();
     watcher.sends("WATCH plain").gets("+OK");
     alice.sends("INCR plain").gets(":4");
@@ -282,7 +283,7 @@ fn a_script_whose_meaning_is_not_known_hears_of_it_by_an_error() {
     assert_eq!(alice.eval(text, &["lock:job", "tries"], &["a1"]), told);
     was_given_back(&pair.primary, "lock:job");
     assert_eq!(pair.primary.value("tries"), "$1 1");
-    // A read-write lock, as Redisson has it: somebody else's share is left alone.
+    // A read-write lock, as Redisson has it: another reader's share is left alone.
     let join = "redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1) return redis.call('pexpire', KEYS[1], ARGV[2])";
     let (first, second) = ("0f8fad5b-reader-one:1", "7c9e6679-reader-two:1");
     assert_eq!(alice.eval(join, &["lock:rw"], &[first, "5000"]), told);
@@ -328,7 +329,7 @@ fn a_replica_that_answers_late_has_answered() {
     assert_eq!(proxy.metric(ENOUGH), 1.0);
 }
 
-/// The server stands still while it waits: its answer is as true when it comes late.
+/// The server stands still while it waits: its reply is just as true when it comes late.
 #[test]
 fn an_answer_of_a_server_that_stood_still_is_taken_as_it_is() {
     let pair = Pair::start();
@@ -371,7 +372,7 @@ fn who_waits_when_the_server_dies_is_closed() {
     }
 }
 
-/// A client that hangs up while replicas are asked has not heard of its grant.
+/// A client that hangs up while replicas are asked has not got the reply to its acquire.
 #[test]
 fn a_client_that_goes_meanwhile_is_one_that_did_not_hear_of_its_grant() {
     let pair = Pair::start();
@@ -475,20 +476,20 @@ fn a_user_that_may_not_wait_is_refused_before_anything_is_written() {
         };
         jobs.sends("SETNX lock:job j1").gets(line("SETNX"));
         assert_eq!(pair.primary.record("lock:job"), None, "nothing was written");
-        // Known by now: the block is spoilt when it is queued, and nothing of it is carried out.
+        // Known by now: the block fails when it is queued, and nothing of it is carried out.
         jobs.sends("MULTI").gets("+OK");
         jobs.sends("SET plain 1").gets("+QUEUED");
         jobs.sends("SETNX lock:job j1").gets(line("SETNX"));
         jobs.sends("EXEC").gets_error("EXECABORT");
         assert_eq!(pair.primary.value("plain"), "nil");
-        // Others are not refused, and a release waits for nobody.
+        // Others are not refused, and a release waits for no replica.
         let alice = proxy.client();
         comes_to(&alice, "SETNX lock:job a1", ":1");
         jobs.sends("DEL lock:job").gets(":0");
         proxy.logs(&["WARN", "a user cannot wait for replicas", "jobs"]);
         assert_eq!(proxy.logged(&["a user cannot wait for replicas"]), 1);
 
-        // A block by a user of whom nothing is known: the lock is given back behind it.
+        // A block by a user about which nothing is known: the lock is given back after it.
         add_user(&pair.primary, "-wait");
         let proxy = pair.builder().start();
         let jobs = as_jobs(&proxy);
@@ -567,7 +568,7 @@ fn a_value_that_is_wrong_is_told_by_check() {
 #[test]
 fn a_renewal_that_no_replica_has_is_tried_again_sooner() {
     let pair = Pair::start();
-    // A third of it is the usual time between two renewals, which nobody would wait for here.
+    // A third of it is the usual time between two renewals, which is too long for this test.
     let proxy = pair.builder().start();
     let alice = proxy.client();
     comes_to(&alice, "SETNX lock:job a1", ":1");
@@ -609,7 +610,7 @@ fn check_says_how_many_replicas_there_are_and_where_they_are_too_few() {
         "backend: namespace locks: its grants wait for 2 replicas (durability), and the server has 1: every grant";
     assert!(said.contains(doubt), "{said}");
     assert_eq!(code, Some(1), "{said}");
-    // Who waits for nobody is told of replicas, and of nothing else.
+    // Where no replica is waited for, only the number of replicas is reported.
     let (said, code) = runs(&check, &pair.waiting("none"));
     assert!(said.contains("backend: 1 replica online"), "{said}");
     assert!(!said.contains("min-replicas-to-write is 0"), "{said}");
@@ -630,7 +631,7 @@ fn check_says_how_many_replicas_there_are_and_where_they_are_too_few() {
     assert_eq!(code, Some(1), "{said}");
 }
 
-/// `check` names who lacks the right, and `acl` gives it: to a twin, and to the proxy's own user.
+/// `check` names the users that lack the right, and `acl` gives it: to a twin, and to the proxy's own user.
 #[test]
 fn the_right_to_wait_is_asked_for_and_given_where_grants_wait() {
     if Server::under_test().lacks("ACL DRYRUN", 7, 0) {

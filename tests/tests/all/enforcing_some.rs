@@ -1,5 +1,5 @@
-//! From monitor to enforce for some: what the chosen applications are refused, what nobody else
-//! notices, and the way back.
+//! From monitor to enforce mode for some clients: what the chosen applications are refused, that other
+//! clients notice nothing, and the way back.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end};
 
@@ -13,7 +13,7 @@ fn decisions(mode: &str, decision: &str) -> String {
     )
 }
 
-/// Whether this client is refused somebody else's lock.
+/// Whether this client is refused the release of another client's lock.
 #[track_caller]
 fn is_refused(client: &Client, redis: &Redis, owner: &Client) -> bool {
     redis.client().sends("DEL lock:probe").reply();

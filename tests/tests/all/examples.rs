@@ -1,4 +1,4 @@
-//! What the examples for operators tell the binary, it understands.
+//! The binary accepts the examples for operators.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! Another server behind the same name. The proxy notices by the role of the server, not by an end of its
-//! connection: a virtual address keeps old connections open, and a server that was made a replica in
-//! place closes none.
+//! Another server behind the same name. The proxy notices it by the role of the server, not by the end of its
+//! connection: a virtual address keeps old connections open, and a server that was made a replica in place
+//! closes none.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -113,7 +113,7 @@ fn a_replica_that_takes_writes_is_no_authority_either() {
     is_doubted(&redis.url(), "the backend is a replica that takes writes");
 }
 
-/// It would go on granting locks to who is connected already.
+/// It would go on granting locks to clients that are already connected.
 #[test]
 fn a_backend_that_becomes_a_replica_that_takes_writes_is_left_by_all() {
     let primary = Redis::start();
@@ -171,7 +171,7 @@ fn says_that_it_is_active(mut client: TcpStream, redis: SocketAddr, answered: &s
         let read = client.read(&mut buffer)?;
         let words = String::from_utf8_lossy(&buffer[..read]);
         let asked = ["HELLO", "ROLE", "INFO"].into_iter().find(|word| words.contains(&format!("\r\n{word}\r\n")));
-        // What the proxy asks is sent in one piece, and nothing else with it.
+        // The proxy's request comes in one piece, and nothing else with it.
         match asked {
             _ if read == 0 => return server.shutdown(Shutdown::Both),
             Some("HELLO") if answered == "HELLO" => {
@@ -186,8 +186,7 @@ fn says_that_it_is_active(mut client: TcpStream, redis: SocketAddr, answered: &s
     }
 }
 
-/// What the proxy keeps alive is renewed over its own connection, which must not stay with a server that
-/// takes no writes.
+/// The proxy renews leases over its own connection, which must not stay with a server that takes no writes.
 #[test]
 fn kept_leases_outlive_a_failover_behind_one_address() {
     for sessions in ["dedicated", "multiplexed"] {
@@ -224,14 +223,14 @@ fn a_client_on_a_connection_to_the_old_primary_is_closed_after_the_reply_to_its_
         let error = alice.sends(write).reply().to_string();
         assert!(error.contains("READONLY"), "{write}: {error}");
         alice.then().gets_close();
-        // Who only reads is where it was, as without a proxy.
+        // A client that only reads stays where it was, as without a proxy.
         reader.sends("GET plain").gets("nil");
         let again = proxy.client();
         again.sends("SET plain 1").gets("+OK");
     }
 }
 
-/// In order: what was asked in the same breath is answered first.
+/// In order: earlier requests of the same write get their replies first.
 #[test]
 fn a_pipeline_to_the_old_primary_is_answered_to_its_end() {
     let pair = Pair::start();

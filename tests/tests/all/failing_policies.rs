@@ -1,5 +1,5 @@
-//! A policy that traps, or says no, on one operation only: with `on_fault = "deny"` the client is told, and a
-//! lock that somebody wanted to give back is not kept alive.
+//! A policy that traps, or denies, on one operation only: with `on_fault = "deny"` the client gets an error,
+//! and a lock that a client wanted to give back is not kept alive.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ const COMPARE_AND_DELETE: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 const COMPARE_AND_EXPIRE: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
-/// Nobody knows what it means, so it runs in a wrap.
+/// Its meaning is unknown, so it runs in a wrap.
 const OPAQUE: &str = "local n = redis.call('del', KEYS[1]) redis.call('incr', KEYS[2]) return n";
 const TTL: Duration = Duration::from_millis(600);
 
-/// The guest that traps where it is told.
+/// The policy module that traps where its settings say so.
 pub(crate) fn naughty() -> &'static str {
     static FILE: OnceLock<String> = OnceLock::new();
     FILE.get_or_init(|| example("naughty"))
@@ -50,7 +50,7 @@ fn with_limits(redis: &Redis, setting: (&str, &str), limits: &str) -> ProxyBuild
         .more(&format!("[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n{limits}", naughty()))
 }
 
-/// What another policy forbids, and what to do about it, only its own words say.
+/// Only the policy's own words say what it forbids, and what to do about it.
 #[test]
 fn a_refusal_of_an_own_policy_says_nothing_but_the_policys_own_words() {
     let redis = Redis::start();
@@ -101,7 +101,7 @@ fn a_module_that_is_cut_off_is_one_line_of_the_log_and_nothing_raw() {
     proxy.client().sends("SETNX lock:job a1").gets(":1");
 }
 
-/// The lock is there, and goes by its TTL though its holder lives.
+/// The lock is there, and ends by its TTL though its holder lives.
 #[track_caller]
 fn is_let_go(redis: &Redis, key: &str, holder: &Client) {
     assert!(!redis.is_free(key), "nothing was deleted");
@@ -152,7 +152,7 @@ fn a_release_that_could_not_be_judged_is_an_error_and_the_lock_goes_by_its_ttl()
     }
 }
 
-/// Over another connection of the holder's pool, and by somebody else.
+/// Over another connection of the holder's pool, and by a stranger.
 #[test]
 fn who_may_be_the_holder_ends_keep_alive_and_a_stranger_does_not() {
     let redis = Redis::start();
@@ -223,7 +223,8 @@ fn where_a_fault_is_allowed_the_rest_of_the_chain_decides() {
     holder.sends("DEL lock:job").gets(":1");
 }
 
-/// A policy that says no to a release is answered as nothing that happened, and the lock goes, too.
+/// Where a policy denies a release, the reply says that nothing was released; but the lock then ends by its
+/// TTL, too.
 #[test]
 fn a_release_that_a_policy_refuses_ends_keep_alive_as_well() {
     let redis = Redis::start();
@@ -234,7 +235,7 @@ fn a_release_that_a_policy_refuses_ends_keep_alive_as_well() {
     is_let_go(&redis, "lock:job", &holder);
 }
 
-/// Who causes failures bears them, and nobody else.
+/// The client that causes failures bears them, and no other.
 #[test]
 fn a_client_that_makes_a_policy_fail_switches_off_nobodys_locks() {
     let redis = Redis::start();
@@ -284,14 +285,14 @@ fn a_policy_that_takes_too_long_is_asked_no_more_for_a_while_and_then_tried_agai
         refused("lock:spin");
         open() > 0.0
     });
-    // While it is open the policy is not asked, whatever the key, and answers are those of `on_fault`.
+    // While it is open the policy is not asked, whatever the key, and decisions are those of `on_fault`.
     let timeouts = failures("timeout");
     assert!(timeouts >= 2.0, "{timeouts}");
     wait_for("an acquire is refused without having been asked about", || {
         refused("lock:spin-2");
         failures("breaker-open") > 0.0
     });
-    // Other operations have a breaker of their own, and plain commands are nobody's affair.
+    // Other operations have a breaker of their own, and plain commands concern no policy.
     client.sends("DEL lock:job").gets(":0");
     client.sends("SET plain x").gets("+OK");
 

@@ -1,6 +1,6 @@
-//! Families of lock scripts beyond plain compare-and-delete: what they answer and do through the
-//! proxy is what they answer and do on Redis, to the holder, to a thief, on a free lock and after the
-//! lease ran out; and in every state of the key, with odd arguments, as far as the proxy lets them run.
+//! Families of lock scripts beyond plain compare-and-delete. Their replies and effects through the proxy are
+//! those on Redis itself: for the holder, for a thief, on a free lock and after the lease ran out; also in
+//! every state of the key and with odd arguments, as far as the proxy lets them run.
 
 use lockwarden_tests::random::Random;
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Server, World, WorldKind};
@@ -12,7 +12,7 @@ const BOBS: &str = "2c26b46b-68ff-bob-00";
 struct Family {
     text: &'static str,
     arguments: &'static [&'static str],
-    /// What it answers on a free lock, to the holder, and to somebody else.
+    /// Its reply on a free lock, to the holder, and to a stranger.
     free: &'static str,
     holder: &'static str,
     stranger: &'static str,
@@ -131,7 +131,7 @@ const FAMILIES: &[Family] = &[
         false,
         [":0", ":1", ":0"],
     ),
-    // python-redis-lock: its answers are the other way round.
+    // python-redis-lock: its replies are the other way round.
     family(
         "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 elseif redis.call('ttl', KEYS[1]) < 0 then return 2 else redis.call('expire', KEYS[1], ARGV[2]) return 0 end",
         &["me", "s"],
@@ -173,7 +173,7 @@ fn words(family: &Family, key: &str, me: &str, ms: &str) -> Vec<String> {
     words
 }
 
-/// What a family answers, in words that name whose value it shows.
+/// The reply of a family, in words that name whose value it shows.
 fn expected(world: &World, reply: &str, owner: &str) -> String {
     let bare = world.kind == WorldKind::Direct && !Server::under_test().since(7, 0);
     match reply {
@@ -375,7 +375,7 @@ struct Way {
 }
 
 impl Way {
-    /// What the script answers, and what the key holds then.
+    /// The reply of the script, and what the key holds then.
     fn outcome(&self, before: Before, key: &str, words: &[String]) -> (String, String, i64) {
         let alike = format!("{}-alike", &ALICES[..16]);
         let (client, value) = match before {

@@ -140,7 +140,7 @@ fn a_record_lives_for_ten_minutes_after_a_clean_release_in_every_spelling() {
 
 #[test]
 fn a_record_that_is_still_needed_lives_on_after_a_release() {
-    // Somebody owes a release of the lease before.
+    // A client owes a release of the lease before.
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).ceiling("1h").start();
     let [one, two] = [0, 1].map(|_| proxy.client_from("127.41.0.9"));

@@ -1,5 +1,5 @@
-//! How programs get at their fencing token with client libraries as they are: the examples of `docs/fencing.md`, each in its own
-//! language. The libraries are those that `make test-clients` installs; an example whose library is not there is skipped.
+//! How programs get their fencing token with unchanged client libraries: the examples of `docs/fencing.md`, each in its own
+//! language. `make test-clients` installs the libraries; an example whose library is missing is skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ fn example(name: &str) -> PathBuf {
     repository().join("docs/examples/fencing/clients").join(name)
 }
 
-/// Runs an example, which prints its fencing token and what `CHECK` says of it.
+/// Runs an example, which prints its fencing token and the reply of `CHECK` to it.
 #[track_caller]
 fn tells_its_number(command: &mut Command) {
     let redis = Redis::start();

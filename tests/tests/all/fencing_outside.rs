@@ -1,6 +1,6 @@
-//! The recipes of `docs/fencing.md`, with the very files of `docs/examples/fencing` and the real thing: a holder is paused beyond
-//! its lease, another one writes, and then the first one does. Without the recipe its write comes through; with it, the
-//! resource refuses it.
+//! The recipes of `docs/fencing.md`, with the files of `docs/examples/fencing` and real resources: a holder is paused beyond its
+//! lease, the next holder writes, and then the first one writes. Without the recipe this late write succeeds; with it, the
+//! resource refuses the write.
 
 mod http;
 
@@ -49,7 +49,7 @@ impl Holders {
     }
 
     /// One holder is paused beyond its lease, while another one writes 12 in its turn. Then the first one's script goes on and
-    /// writes 34. Returns its exit code, and what it said.
+    /// writes 34. Returns its exit code and its output.
     fn late_write(&self, write: &str, prepare: &dyn Fn(&mut Command)) -> (i32, String) {
         for name in ["holds", "go", "ended"] {
             let _ = fs::remove_file(self.file(name));
@@ -257,7 +257,7 @@ fn of_many_writes_to_a_file_at_once_the_newest_stays() {
     assert_eq!(fs::read_to_string(&file).expect("it was written"), "of 40\n");
 }
 
-/// Whether somebody waits for a lock on this file, as the kernel tells.
+/// Whether a process waits for a lock on this file, as the kernel reports it.
 fn is_waited_for(file: &Path) -> bool {
     let inode = fs::metadata(file).map(|file| file.ino()).unwrap_or_default();
     let locks = fs::read_to_string("/proc/locks").expect("the kernel has it");

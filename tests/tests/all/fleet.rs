@@ -193,7 +193,7 @@ fn a_configuration_is_compared_with_the_fleet_before_it_is_rolled_out() {
     std::fs::write(path, text.replace("\"10s\"", "\"30s\"")).expect("it is ours");
     let other = ends_with(compared(&[&proxy], &["-c", path]), 1).stdout;
     assert!(other.contains("30000ms at this configuration\n"), "{other}");
-    // A file with an error is told before anybody is asked.
+    // An error in the file is reported before any proxy is asked.
     std::fs::write(path, "nonsense = 1").expect("it is ours");
     let wrong = ends_with(compared(&[&proxy], &["-c", path]), 2);
     assert!(wrong.stdout.contains("nonsense"), "{wrong:?}");

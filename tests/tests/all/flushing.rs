@@ -3,7 +3,7 @@
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, World};
 
-/// A clean-up job empties the server while somebody holds a lock.
+/// A clean-up job empties the server while a client holds a lock.
 fn a_flush_while_a_lock_is_held(world: &World) {
     for flush in ["FLUSHALL", "FLUSHDB", "flushall ASYNC", "FlushDB sync"] {
         let (alice, bob) = (world.client(), world.client());
@@ -29,7 +29,7 @@ fn a_flush_while_a_lock_is_held(world: &World) {
 }
 in_every_world!(a_flush_while_a_lock_is_held);
 
-/// Locks that were given back or ran out stand in nobody's way.
+/// Locks that were given back or ran out do not prevent a flush.
 fn a_flush_while_no_lock_is_held(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     for flush in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC", "FLUSHDB SYNC"] {
@@ -62,7 +62,8 @@ fn keys_and_del(world: &World) {
 }
 in_every_world!(keys_and_del);
 
-/// The first database's lock goes to the second, and is nobody's in both.
+/// The first database's lock would move to the second, and be free in the first and without a holder in the
+/// second.
 fn swapping_databases(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
@@ -105,7 +106,7 @@ fn a_lock_in_another_database(world: &World) {
 }
 in_every_world!(a_lock_in_another_database);
 
-/// In a block it stands at its place; the databases that the block selects are the ones it is about.
+/// In a block its reply stands at its place, and it concerns the databases that the block selects.
 fn a_flush_in_a_block(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SELECT 3").gets("+OK");
@@ -144,7 +145,7 @@ fn a_flush_in_a_block(world: &World) {
 }
 in_every_world!(a_flush_in_a_block);
 
-/// What needs nothing from Redis spoils the block as soon as it is queued.
+/// A refusal that needs nothing from Redis makes the block fail as soon as it is queued.
 fn a_swap_in_a_block(world: &World) {
     let alice = world.client();
     alice.sends("MULTI").gets("+OK");
@@ -194,7 +195,7 @@ fn a_lock_that_is_no_string(world: &World) {
 }
 in_every_world!(a_lock_that_is_no_string);
 
-/// Leases that came to be around the proxy have no record: Redis's own affair.
+/// Leases that were made around the proxy have no record: Redis alone decides.
 fn a_lock_that_is_not_governed(world: &World) {
     let bob = world.client();
     world.redis().client().sends("SET lock:job direct NX PX 8000").gets("+OK");
@@ -259,7 +260,7 @@ fn only_leases_of_an_enforcing_namespace_stop_a_flush() {
     assert!(text.contains(" locks=2 "), "{text}");
     proxy.counts(&denied("jobs"), 1.0);
     proxy.counts(&denied("locks"), 0.0);
-    // What was refused was not let through.
+    // A refused command is not counted as let through.
     proxy.counts(WOULD, 1.0);
     alice.sends("DEL job:b:other mutex").gets(":2");
     bob.sends("FLUSHDB").gets("+OK");

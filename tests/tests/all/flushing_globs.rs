@@ -1,5 +1,5 @@
-//! The globs of a flush's script against those of the proxy: which namespace claims a lock must be
-//! said alike by both, for any bytes.
+//! The globs of a flush's script compared with those of the proxy: for any bytes, both must find the same
+//! namespace that claims the lock.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use lockwarden_lock::script_facts::ScriptFacts;
 use lockwarden_resp::OwnedRequest;
 use lockwarden_tests::{Client, Numbers, Redis, Reply};
 
-/// How many live leases the script finds for each namespace. It is asked for a FLUSH that Redis
-/// will not understand, by somebody whom nothing stops: it looks, and nothing is erased.
+/// How many live leases the script finds for each namespace. It is asked for a FLUSH that Redis will not
+/// understand, by a client that nothing stops: it looks, and nothing is erased.
 fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
     let classifier = Classifier {
         namespaces,

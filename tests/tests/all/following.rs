@@ -1,17 +1,17 @@
 //! Keep-alive follows the client, not the connection that took the lock: over the connections of a pool, over a
-//! restart of the proxy, and over several proxies; and it ends with the client. Clients on other machines
-//! are played by a balancer that says where each comes from.
+//! restart of the proxy, and over several proxies; and it ends with the client. A balancer plays the clients on
+//! other machines: it names the address of each.
 
 use std::time::Duration;
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, holds_for, wait_for};
 
 const POOL: &str = "127.41.0.1";
-/// A machine, as the balancer tells it.
+/// A machine, as the balancer names it.
 const FAR: &str = "10.1.2.3";
 const INDEX: &str = "lw:{}:lockwarden-kept";
 
-/// A proxy behind a balancer, whose clients are elsewhere.
+/// A proxy behind a balancer, with clients on other machines.
 fn far_away(redis: &Redis) -> ProxyBuilder {
     Proxy::builder(redis).default_ttl("2s").top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting()
 }
@@ -135,7 +135,7 @@ fn one_client_may_use_two_proxies() {
     redis.becomes_free("lock:job");
 }
 
-/// What comes from the address of a client that ended its connections is another process.
+/// A connection from the address of a client that closed its connections is another process.
 #[test]
 fn a_client_that_starts_again_is_not_kept_out_by_its_own_dead_lock() {
     let redis = Redis::start();
@@ -209,7 +209,7 @@ fn what_ends_keep_alive_ends_it_for_every_proxy() {
     let (one, two) = (from(&here, FAR), from(&there, FAR));
     takes(&one);
     is_indexed(&redis);
-    // Somebody who is likely the holder wanted it gone.
+    // A client that is likely the holder wanted it gone.
     two.sends("DEL lock:job").gets(":0");
     redis.becomes_free("lock:job");
     one.sends("PING").gets("+PONG");
@@ -280,7 +280,7 @@ fn a_proxy_that_may_not_write_the_index_renews_all_the_same() {
     takes(&alice);
     stays(&redis);
     proxy.logs(&["WARN", "cannot be found by other proxies"]);
-    // Once a connection; the first may end when the proxy has seen what the server is.
+    // Once for each connection; the first may end when the proxy has seen what the server is.
     let said = proxy.log().matches("nor theirs by this one").count();
     assert!(said <= 2, "{}", proxy.log());
     alice.sends("DEL lock:job").gets(":1");

@@ -1,5 +1,5 @@
-//! What enforce mode refuses of scripts that compute the names of locks, as job systems do: monitor mode foresees each of it, and
-//! what is refused leaves nothing behind.
+//! Refusals in enforce mode of scripts that compute the names of locks, as those of job systems do: monitor mode foresees each
+//! refusal, and a refused script leaves nothing behind.
 
 use lockwarden_tests::{Mode, Proxy, Redis};
 
@@ -12,7 +12,7 @@ const TAKES_A_JOB: &str = "local rcall = redis.call \
     rcall('SET', key, ARGV[2], 'PX', ARGV[3]) \
     return job";
 
-/// The same where the name is a lock's whatever the number is, which the text tells.
+/// The same where the text shows that the name is a lock's, whatever the number.
 const PLAINLY: &str = "local job = redis.call('RPOPLPUSH', KEYS[1], KEYS[2]) \
     redis.call('SET', ARGV[1] .. job .. ':lock', ARGV[2], 'PX', ARGV[3]) return job";
 
@@ -86,7 +86,7 @@ fn a_script_that_is_refused_leaves_no_job_half_moved() {
     }
 }
 
-/// What is too large to be copied is not put back by halves, and that is said.
+/// A key that is too large to be copied is not put back by halves, and the error says so.
 #[test]
 fn what_cannot_be_put_back_stands_as_a_whole_and_that_is_said() {
     let redis = Redis::start();
@@ -103,7 +103,7 @@ fn what_cannot_be_put_back_stands_as_a_whole_and_that_is_said() {
     proxy.counts("lockwarden_script_effects_left_total", 1.0);
 }
 
-/// A user who may not restore finds what it did, and all of it.
+/// A user that may not restore keys finds all that its script did.
 #[test]
 fn who_may_not_restore_loses_nothing_by_halves() {
     let redis = Redis::start();
@@ -119,7 +119,7 @@ fn who_may_not_restore_loses_nothing_by_halves() {
     straight.sends("HGET bull:q:1 processed").gets("$1 1");
 }
 
-/// What would notice the guard runs as it is while nothing is refused.
+/// A script that would notice the guard runs without one while nothing is refused.
 #[test]
 fn monitor_mode_puts_no_guard_around_a_script_that_would_notice_it() {
     let redis = Redis::start();
@@ -152,7 +152,8 @@ fn a_script_with_a_declared_lock_and_another_one_is_foreseen_too() {
     proxy.counts("lockwarden_lock_acquires_total{outcome=\"acquired\"}", 1.0);
 }
 
-/// A user who may run no texts, but only what was loaded, is served as without the proxy, and that is not tried at each call.
+/// A user that may run only loaded scripts, and no texts, is served as without the proxy, and the proxy does not try a text
+/// at each call.
 #[test]
 fn monitor_mode_leaves_a_user_alone_who_may_not_run_them() {
     let redis = Redis::start();
@@ -171,7 +172,7 @@ fn monitor_mode_leaves_a_user_alone_who_may_not_run_them() {
         counts.collect::<Vec<_>>()
     };
     worker.sends_arguments(&words).gets("$1 1");
-    // What it does to a lock is asked to be marked, as it is for everybody.
+    // What it does to a lock is asked to be marked, as for every client.
     worker.sends("PING").gets("+PONG");
     let at_first = tried();
     for job in ["$1 2", "$1 3"] {

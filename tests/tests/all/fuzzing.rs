@@ -1,5 +1,5 @@
-//! Scripts that nobody wrote, against a server alone: which keys they change, and whether the proxy read as much in their text.
-//! More of them with `make soak`; `LOCKWARDEN_SEED` has one run again.
+//! Random scripts, against a server alone: which keys they change, and whether the proxy read the same keys in their text. More
+//! of them with `make soak`; `LOCKWARDEN_SEED` repeats a run.
 
 use lockwarden_tests::script_fuzzer::{Arena, corpus, run, unforeseen};
 use lockwarden_tests::soak::{for_each_seed, number};

@@ -15,7 +15,7 @@ fn after_alices_lease_ended(world: &World, key: &str, hers: &str, his: &str) -> 
     (alice, bob)
 }
 
-/// B1: DEL after the lease ended, while somebody else holds the lock.
+/// B1: DEL after the lease ended, while another client holds the lock.
 fn a_late_del_and_the_successors_lock(world: &World) {
     let (alice, bob) = after_alices_lease_ended(world, "lock:job", "a1", "b1");
     let before = world.redis().lease("lock:job");
@@ -31,7 +31,7 @@ fn a_late_del_and_the_successors_lock(world: &World) {
 }
 in_every_world!(a_late_del_and_the_successors_lock);
 
-/// A5: with a constant value the late one's own comparison succeeds on the successor's lease.
+/// A5: with a constant value, the late client's own comparison succeeds on the successor's lease.
 fn a_constant_value_and_a_late_release(world: &World) {
     let compare_and_delete =
         "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
@@ -79,7 +79,7 @@ fn a_del_by_a_reader_of_an_ended_grant(world: &World) {
 }
 in_every_world!(a_del_by_a_reader_of_an_ended_grant);
 
-/// B2, honest: whoever read the distinctive value under the current grant has compared it.
+/// B2, honest: a client that read the distinctive value under the current grant has compared it.
 fn a_del_by_a_reader_of_the_current_grant(world: &World) {
     for read in ["GET lock:job", "GETEX lock:job"] {
         let (alice, pooled) = (world.client(), world.client());
@@ -113,8 +113,8 @@ fn a_release_by_watch_and_exec(world: &World) {
 }
 in_every_world!(a_release_by_watch_and_exec);
 
-/// B2 and B4 over a pool: a lease is taken over one connection and given back over another, and the next
-/// one the other way round. Nobody was late, so nobody is treated so.
+/// B2 and B4 over a pool: a lease is taken over one connection and given back over another, and the next one
+/// the other way round. Neither was late, so neither is treated as late.
 fn two_connections_of_a_pool_in_turns(world: &World) {
     let (one, two) = (world.client(), world.client());
     for (takes, releases, value) in [(&one, &two, ALICES), (&two, &one, BOBS), (&one, &two, BOBS), (&two, &one, ALICES)]
@@ -326,7 +326,8 @@ fn a_short_token_that_is_stored_proves_over_a_connection_that_lost_before() {
         .gets(":1");
 }
 
-/// A value that everybody uses names nobody: who just lost with it against somebody else proves nothing by it.
+/// A value that every client uses names no client: one that just lost with it against another client proves
+/// nothing by it.
 #[test]
 fn a_short_token_with_which_another_client_lost_proves_nothing() {
     let redis = Redis::start();
@@ -342,7 +343,7 @@ fn a_short_token_with_which_another_client_lost_proves_nothing() {
     loser.sends("CAD lock:job locked").gets(":1");
 }
 
-/// What names the lock is void only where it was this connection's own until its lease ended.
+/// A value that names the lock proves nothing only where it was this connection's own until its lease ended.
 #[test]
 fn a_short_token_of_a_lapsed_lease_proves_nothing_and_another_one_does() {
     let redis = Redis::start();

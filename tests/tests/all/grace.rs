@@ -1,4 +1,4 @@
-//! A grace: the key of a lock lives so much longer than its lease was asked for, and a release ends both at once.
+//! A grace: the key of a lock lives longer than its lease by this time, and a release ends both at once.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ fn a_late_holder_still_has_its_lock_in_the_grace_and_nobody_else_gets_it() {
     let (alice, bob) = (here.client(), there.client_from("127.41.0.2"));
     alice.sends("SET lock:job a1 NX PX 300").gets("+OK");
     alice.sends("SET lock:cut a1 NX EX 1").gets("+OK");
-    // What was asked for is over, and more than over.
+    // The requested TTL is over, and more than over.
     redis.was_granted_earlier("lock:job", Duration::from_secs(2));
     wait_for("what was asked for to be over", || redis.pttl("lock:job") < 29_900 && redis.pttl("lock:cut") < 29_500);
     bob.sends("SET lock:job b1 NX PX 300").gets("nil");
@@ -125,7 +125,7 @@ fn a_lease_that_is_kept_alive_goes_by_its_grace_when_its_holder_is_dead() {
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SETNX lock:job a1").gets(":1");
     alice.sends("SET lock:cut a1 NX PX 1500").gets("+OK");
-    // The cut one is renewed to the end of what was asked for, and has its grace behind that.
+    // The lease with a cut TTL is renewed to the end of the requested TTL, and has its grace after that.
     wait_for("the end of what was asked for", || {
         let renewed = |ms: i64| (1..=ms).contains(&redis.pttl("lock:job"));
         assert!(renewed(1_000) && !redis.is_free("lock:cut"));

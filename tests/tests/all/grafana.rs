@@ -1,4 +1,4 @@
-//! The files of `grafana/` and the runbooks, as files: that they belong together, and to the metrics of
+//! The files of `grafana/` and the runbooks, as files: that they fit each other, and the metrics of
 //! docs/metrics.md. `grafana_live.rs` runs them.
 
 mod linter;

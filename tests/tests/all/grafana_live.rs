@@ -1,6 +1,6 @@
-//! The dashboard and the alerts against a real Prometheus that scrapes the real proxy: every panel has
-//! data after a few minutes' life of locks, played in seconds, and an alert arrives where Alertmanager
-//! sends it. What the files say by themselves: `grafana.rs`.
+//! The dashboard and the alerts against a real Prometheus that scrapes the real proxy: every panel has data
+//! after a few minutes' activity of locks, played in seconds, and an alert arrives where Alertmanager sends
+//! it. `grafana.rs` tests the files by themselves.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -64,8 +64,7 @@ fn scrape(proxy: &Proxy, more: &str) -> String {
     )
 }
 
-/// What two clients do to locks in a quarter of a second: well, badly, too late, and one in the way of the
-/// other.
+/// Two clients use locks for a quarter of a second: well, badly, too late, and one in the way of the other.
 fn live(redis: &Redis, alice: &Client, bob: &Client) {
     alice.sends("SET lock:a alices NX PX 9000").gets("+OK");
     bob.sends("SET lock:a bobs NX PX 9000").gets("nil");
@@ -75,7 +74,7 @@ fn live(redis: &Redis, alice: &Client, bob: &Client) {
     // Bob has waited for it.
     bob.sends("SET lock:a bobs NX PX 9000").gets("+OK");
     bob.sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "bobs"]).gets(":1");
-    // Nobody named a TTL.
+    // No TTL was named.
     alice.sends("SETNX lock:b 1").gets(":1");
     alice.sends("DEL lock:b").gets(":1");
     // Alice's lease ends under her, Bob has the lock, and Alice gives it back.
@@ -107,7 +106,7 @@ fn substituted(expression: &str) -> String {
         .fold(expression.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The numbers that a query answers with.
+/// The numbers that a query returns.
 fn numbers(prometheus: &Prometheus, expression: &str) -> Vec<f64> {
     let body = prometheus.query(expression);
     let answer: Value = serde_json::from_str(&body).expect("Prometheus answers in JSON");
@@ -199,12 +198,12 @@ fn the_variables_and_the_annotations_of_the_dashboard_find_something() {
     let annotations = dashboard["annotations"]["list"].as_array().expect("annotations");
     assert_eq!(annotations.len(), 3);
     for annotation in annotations {
-        // That it is answered is enough: nothing has happened yet.
+        // An answer is enough: nothing has happened yet.
         numbers(&prometheus, &substituted(annotation["expr"].as_str().expect("a query")));
     }
 }
 
-/// What was posted to a receiver of alerts, one body each.
+/// The bodies that were posted to a receiver of alerts.
 fn receiver() -> (SocketAddr, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -261,7 +260,7 @@ fn alerts_arrive_where_alertmanager_sends_them() {
         "route:\n  receiver: test\n  group_by: [alertname]\n  group_wait: 0s\n  group_interval: 1s\n\
          receivers:\n  - name: test\n    webhook_configs:\n      - url: http://{webhook}/\n"
     ));
-    // The rules as they are, but nobody waits for minutes.
+    // The rules as they are, but without waits of minutes.
     let rules = repository().join("grafana/prometheus");
     let hurried = proxy.directory().join("alerts.rules.yml");
     let text = std::fs::read_to_string(rules.join("alerts.rules.yml")).expect("the rules");
@@ -287,7 +286,7 @@ fn alerts_arrive_where_alertmanager_sends_them() {
     let runbook = &alert["annotations"]["runbook_url"];
     assert_eq!(runbook, "https://runbooks.example.org/LockForeignReleaseAttempts.md");
 
-    // All rules could be evaluated over what a real proxy says.
+    // All rules could be evaluated over the metrics of a real proxy.
     let rules: Value = serde_json::from_str(&prometheus.get("/api/v1/rules")).expect("JSON");
     let groups = rules["data"]["groups"].as_array().expect("groups");
     let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten()).collect();

@@ -1,5 +1,6 @@
-//! Steps about locks that many clients send at the same moment go to Redis as one script. No client can tell, whatever happens to the others'.
-//! The proxy stands still while they ask, so that it finds all of them at once.
+//! Steps about locks that many clients send at the same moment go to Redis as one script. No client notices,
+//! whatever happens to the steps of the others. The tests freeze the proxy while clients send, so that it
+//! finds all requests at once.
 
 use std::time::Duration;
 
@@ -184,7 +185,8 @@ fn a_server_that_is_a_replica_now_says_so_to_each() {
     }
 }
 
-/// Whether the script was run is not known: no client is told that it has its lock, or that it has not.
+/// It is unknown whether the script was run, so no client gets a reply that it has its lock, or that it has
+/// not.
 #[test]
 fn where_the_server_dies_before_it_answers_all_of_them_lose_their_connection() {
     let mut redis = Redis::start();

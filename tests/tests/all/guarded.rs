@@ -1,5 +1,5 @@
-//! Scripts that compute the names of keys run behind a guard: it refuses, at the call, what would change a lock that the
-//! script does not declare, and nothing else is different. What tries to get around it is in `escapes`.
+//! Scripts that compute the names of keys run behind a guard: it refuses each call that would change a lock which the
+//! script does not declare, and changes nothing else. `escapes` has the attempts to get around it.
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Server};
 
@@ -9,7 +9,7 @@ mod escapes;
 mod functions;
 mod random;
 
-/// Says of the script that it stands in whether it runs behind a guard: it computes a name, and a function of Redis
+/// Shows whether the script that contains it runs behind a guard: it computes a name, and a function of Redis
 /// cannot be dumped.
 const IS_GUARDED: &str = "redis.call('set', redis.call('echo', ARGV[1]), 1) \
     return pcall(string.dump, redis.call) and 'guarded' or 'as it is'";
@@ -64,12 +64,12 @@ fn no_script_writes_a_key_of_the_proxys_own_that_is_about_no_lock() {
         let after = straight.sends(format!("DUMP {name}")).reply().to_string();
         assert_eq!(after, before, "{name}");
     }
-    // Nor does one that deletes what it finds.
+    // Nor does a script that deletes the keys that it finds.
     let text = "for _, key in ipairs(redis.call('keys', ARGV[1])) do redis.call('del', key) end return 1";
     assert_eq!(held.bob.eval(text, &[], &["lw:*"]), ":1");
 }
 
-/// Each on a server alone and through the proxy: values, errors with their lines and names, what keys and arguments are.
+/// Each on a server alone and through the proxy: values, errors with their lines and names, keys and arguments.
 #[test]
 fn what_touches_no_lock_is_answered_as_without_the_guard() {
     let (redis, alone) = (Redis::start(), Redis::start());
@@ -241,7 +241,7 @@ fn what_happens_to_them_is_a_choice() {
     proxy.counts("lockwarden_unjudged_commands_total{why=\"computed-names\"}", 1.0);
 }
 
-/// With SELECT a script reaches other databases: the locks there are nobody's that it declares, other keys are free.
+/// With SELECT a script reaches other databases: no lock there counts as declared, and other keys are free.
 #[test]
 fn a_script_that_goes_to_another_database_reaches_no_lock_there() {
     let held = Held::new();
@@ -261,8 +261,8 @@ fn a_script_that_goes_to_another_database_reaches_no_lock_there() {
     far.sends("GET plain").gets("$1 2");
 }
 
-/// Where Redis is full, a script that is refused takes no lock with it: neither what is put back nor what
-/// the guard prevents needs room.
+/// Where Redis is full, a script that is refused takes no lock with it: neither restoring keys nor the guard
+/// needs memory.
 #[test]
 fn a_refused_script_on_a_full_server_takes_no_lock() {
     let redis = Redis::with_arguments(&["--maxmemory-policy", "noeviction"]);

@@ -36,8 +36,8 @@ fn prepared(redis: &Redis) -> Vec<Case> {
     let from = dumped.iter().position(|byte| *byte == b'\n').expect("a length") + 1;
     let facts = Facts { payload: dumped[from..dumped.len() - 2].to_vec(), port: redis.address().port() };
     let all = cases(&facts).into_iter().map(|case| case.aimed_at(KEY));
-    // What only those may send who administer is no write of a client. A guard has functions explain themselves even on a
-    // server that has none.
+    // Commands that only administrators may send are no writes of a client. A guard makes functions explain themselves
+    // even on a server that has none.
     let mut left_out = vec!["keydb.cron", "migrate", "pfdebug", "restore", "restore-asking"];
     if !Server::under_test().since(7, 0) {
         left_out.push("fcall");
@@ -57,13 +57,13 @@ fn furnish(clients: &[&Client], case: &Case) {
     }
 }
 
-/// What it answers depends on chance or time, or on the server.
+/// Whether its reply depends on chance or time, or on the server.
 fn is_chance(case: &Case) -> bool {
     let is_new_entry = case.args.iter().any(|arg| arg == b"*");
     matches!(&*case.command(), "spop") || is_new_entry
 }
 
-/// It may wait, and is refused outside a block.
+/// Whether it may wait, and so is refused outside a block.
 fn may_wait(case: &Case) -> bool {
     let command = case.command();
     let blocks = case.args.iter().any(|arg| arg.eq_ignore_ascii_case(b"block"));
@@ -155,8 +155,8 @@ fn nothing_that_a_late_holder_sends_changes_guarded_data() {
     }
 }
 
-/// What workers with leases of a few milliseconds wrote through two proxies: how much, and how much of it under an older
-/// lease behind what was written under a newer one.
+/// The writes of workers with leases of a few milliseconds through two proxies: how many, and how many of them were made
+/// under an older lease after a write under a newer one.
 struct Race {
     written: usize,
     stale: usize,

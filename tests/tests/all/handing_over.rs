@@ -1,4 +1,4 @@
-//! Stopping, and handing the address to the next process: no lock is lost, nobody is turned away.
+//! Stopping, and handing the address to the next process: no lock is lost, no client is turned away.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ fn next_after(first: &Proxy, redis: &Redis) -> ProxyBuilder {
         .argument("--takeover")
 }
 
-/// Comes, works under a lock, goes; again and again.
+/// Clients that connect, work under a lock, and leave, again and again.
 struct Passers {
     came: AtomicUsize,
     enough: AtomicBool,
@@ -32,7 +32,7 @@ impl Passers {
         }
     }
 
-    /// Waits until whoever is under way now has come and gone.
+    /// Waits until the clients that are under way now have come and gone.
     fn pass(&self) {
         let before = self.came.load(Ordering::Relaxed);
         wait_for("clients to come and go", || self.came.load(Ordering::Relaxed) > before + 20);

@@ -1,10 +1,10 @@
-//! One lock that is held, and somebody else who has a script run.
+//! One lock that is held, and another client that has a script run.
 
 use lockwarden_tests::{Client, Proxy, Redis};
 
 pub(crate) const ALICES: &str = "3f1c9a1e-alice-5a77";
 
-/// Alice holds `lock:job`; Bob is somebody else.
+/// Alice holds `lock:job`; Bob is another client.
 pub(crate) struct Held {
     pub(crate) redis: Redis,
     pub(crate) proxy: Proxy,

@@ -1,5 +1,5 @@
-//! The proxy's own keys are not for applications: what lists keys, invalidates a cache or notifies
-//! about keys tells of everything else, and of those nothing.
+//! The proxy's own keys are hidden from applications: commands that list keys, invalidations of a cache and
+//! notifications about keys contain all other keys, but none of these.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn all() -> BTreeSet<String> {
     KEYS.map(str::to_owned).into()
 }
 
-/// Every name that a whole iteration answers.
+/// Every name that a whole iteration returns.
 fn scanned(client: &Client, options: &str) -> BTreeSet<String> {
     let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
     loop {
@@ -134,7 +134,7 @@ fn a_long_listing_is_relayed_whole_but_for_companions() {
     assert!(told.windows(lock.len()).any(|window| window == lock));
 }
 
-/// Writers come straight to Redis and through the proxy; both are heard of.
+/// Writers come straight to Redis and through the proxy; the client is told of both.
 #[test]
 fn invalidations_name_the_keys_of_applications() {
     let redis = Redis::start();
@@ -171,8 +171,7 @@ fn invalidations_name_the_keys_of_applications() {
     }
 }
 
-/// A client that only sent lock commands was never told what a companion holds, and is not told
-/// that it changed.
+/// A client that only sent lock commands never read a companion record, so it gets no notice that it changed.
 #[test]
 fn a_tracking_client_does_not_hear_of_companions_that_its_scripts_read() {
     let redis = Redis::start();
@@ -230,7 +229,7 @@ fn notifications_tell_of_the_keys_of_applications() {
             let (pattern, channel) = (told("__keyspace@*"), format!("__keyspace@0__:{key}"));
             spaces.then().gets(format!("{open}$8 pmessage, {pattern}, {}, {}{close}", told(&channel), told(event)));
         }
-        // What an application says about such a name on a channel of its own is its own affair.
+        // A message that contains such a name, on an application's own channel, is left alone.
         plain.sends("PUBLISH news lw:{0j4}:lock:a").gets(":1");
         for message in
             ["$18 __keyevent@0__:del, $6 lock:a", "$18 __keyevent@0__:del, $4 list", "$4 news, $15 lw:{0j4}:lock:a"]

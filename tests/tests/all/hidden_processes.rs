@@ -1,5 +1,5 @@
-//! A proxy of a user of its own may not see the processes of other users: it says so, and gives no advice that rests on who a
-//! client is.
+//! A proxy that runs as its own user may not see the processes of other users: it says so, and gives no advice that depends
+//! on the identity of a client.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ const NOBODY: u32 = 65_534;
 const WARNED: &str = "may not see the processes of other users";
 const TO_TYPE: &str = "lockwarden-processes.conf";
 
-/// What a command about this proxy says, line by line.
+/// The output of a command about this proxy, line by line.
 #[track_caller]
 fn lines(proxy: &Proxy, words: &[&str]) -> Vec<String> {
     let mut command = lockwarden(words);
@@ -23,7 +23,7 @@ fn lines(proxy: &Proxy, words: &[&str]) -> Vec<String> {
     said.lines().map(str::to_owned).collect()
 }
 
-/// Takes a lock, and has its process looked for.
+/// Takes a lock, so that its process is looked up.
 #[track_caller]
 fn takes_and_gives_back(proxy: &Proxy, lock: &str) {
     let client = proxy.client();
@@ -89,7 +89,7 @@ fn uses_a_pool(builder: ProxyBuilder) -> Proxy {
     proxy
 }
 
-/// What the report would have one type, of everything that was found.
+/// The commands that the report suggests for everything that was found.
 fn mends(proxy: &Proxy) -> Vec<(String, String)> {
     let report = proxy.api("report");
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();

@@ -37,8 +37,8 @@ fn plan(seed: u64, sessions: Option<&'static str>) -> Plan {
     }
 }
 
-/// Every fault over two proxies. With `LOCKWARDEN_SOAK_SECONDS` other seeds follow; `LOCKWARDEN_SEED` has one again, and
-/// `LOCKWARDEN_KEEP_HISTORY` names a folder for what clients and proxies have written down.
+/// Every fault over two proxies. With `LOCKWARDEN_SOAK_SECONDS` other seeds follow; `LOCKWARDEN_SEED` repeats one, and
+/// `LOCKWARDEN_KEEP_HISTORY` names a folder for the files of clients and proxies.
 #[track_caller]
 fn no_two_clients_ever_hold_one_lock(sessions: &'static str) {
     for_each_seed(&[1], |seed| {

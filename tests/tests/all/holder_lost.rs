@@ -1,5 +1,6 @@
-//! `holder_lost = "shorten:…"`: the lease of a holder that is known to be gone ends soon, and no other does. Holders are processes
-//! of this machine that speak to the proxy themselves, or clients elsewhere, played by a balancer that says where they come from.
+//! `holder_lost = "shorten:…"`: the lease of a holder that is known to be gone ends soon, and no other does. Holders are
+//! processes of this machine that connect to the proxy directly, or clients on other machines, played by a balancer that names
+//! their addresses.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +16,7 @@ const LOST: &str = "lockwarden_holders_lost_total{namespace=\"locks\"}";
 const TAKE: &str = "SET lock:job 5c9e2f70-8d1b-4a33 NX PX 9000";
 const SHORTEN: &str = "\"shorten:1s\"";
 
-/// A process with a connection of its own. It sends what it is told to, and answers with the first line of the reply.
+/// A process with its own connection. It sends the given commands, and prints the first line of each reply.
 struct Holder {
     process: Child,
     orders: ChildStdin,
@@ -106,7 +107,7 @@ fn the_lease_of_a_process_that_has_ended_runs_out_soon_and_unreleased() {
     let start = Instant::now();
     holder.dies();
     wait_for("the lease to be shortened", || {
-        // It did not end at once: whoever comes back has a second.
+        // It did not end at once: a holder that comes back has a second.
         let left = redis.pttl("lock:job");
         assert!(left > 0, "{left}");
         left <= 1_000
@@ -264,7 +265,7 @@ fn an_address_that_is_one_process_is_gone_when_it_has_had_no_connection_for_that
     stranger.sends(TAKE).gets("+OK");
     stranger.sends("DEL lock:job").gets(":1");
 
-    // Whom Redis has cut off may be at work.
+    // A holder whose connection Redis has closed may still be at work.
     if !proxy.is_multiplexed() {
         let cut = from(&proxy, POD);
         cut.sends(TAKE).gets("+OK");

@@ -1,5 +1,5 @@
-//! `trusted_scripts`: scripts that touch locks which they do not declare, as job systems do, because their operator has looked at
-//! them. Those locks are governed like any other. With the libraries themselves: `tests/clients/node`.
+//! `trusted_scripts`: scripts that may touch locks which they do not declare, as those of job systems do, because the operator
+//! has reviewed them. These locks are governed like any other. Tests with the libraries themselves: `tests/clients/node`.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, State, wait_for};
 
@@ -59,7 +59,7 @@ fn a_lock_that_a_trusted_script_takes_is_governed_like_any_other() {
     one.counts("lockwarden_lock_acquires_total{outcome=\"acquired\"}", 1.0);
     one.counts("lockwarden_locks_held{ttl=\"finite\"}", 1.0);
 
-    // No command of a stranger's touches it, and what another proxy makes of its name is the same record.
+    // No command of a stranger touches it, and another proxy computes the same record from its name.
     stranger.sends("DEL bull:q:1:lock").gets(":0");
     stranger.sends("SET bull:q:1:lock x").gets_error("LOCKDENIED overwrite");
     stranger.sends("SET bull:q:1:lock x NX PX 100").gets("nil");
@@ -76,7 +76,7 @@ fn a_lock_that_a_trusted_script_takes_is_governed_like_any_other() {
     // It is read off the lock after the script, whose millisecond may be over by then.
     assert!((39_900..=40_000).contains(&again.asked_ms), "{}", again.asked_ms);
 
-    // Its library compares: nobody else's token gives it back, be it in a trusted script.
+    // Its library compares: no other token gives it back, not even in a trusted script.
     assert_eq!(gives_back(&stranger, "1", OTHERS), ":0");
     assert_eq!(gives_back(&worker, "1", TOKEN), ":1");
     let state = redis.record("bull:q:1:lock").map(|record| record.state);
@@ -145,7 +145,7 @@ fn every_name_of_a_lock_leads_to_its_record() {
     proxy.counts("lockwarden_ungoverned_operations_total", 0.0);
 }
 
-/// What is trusted is the locks of that namespace alone, and the script by its very text.
+/// The script is trusted with the locks of that namespace only, and only with exactly this text.
 #[test]
 fn trust_reaches_no_further_than_it_was_given() {
     let redis = Redis::start();

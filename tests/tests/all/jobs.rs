@@ -75,7 +75,7 @@ fn starts(redis: &Redis) -> Proxy {
     Proxy::builder(redis).default_ttl("2s").start()
 }
 
-/// What a job of cron looks like; ends with 0 where it got the lock and could give it back.
+/// A typical job of cron; it ends with 0 where it got the lock and could give it back.
 pub(crate) const PLAIN: &str = r#"
 [ "$(cli SETNX lock:job $$)" = 1 ] || exit 9
 read -r _
@@ -113,7 +113,7 @@ fn a_job_that_is_killed_frees_its_lock() {
     redis.becomes_free("lock:job");
 }
 
-/// What stands between the job and its clients has ended when the work begins.
+/// The processes between the job and its clients have ended when the work begins.
 #[test]
 fn a_job_may_take_its_lock_in_a_subshell_a_pipeline_or_another_script() {
     let redis = Redis::start();
@@ -202,7 +202,7 @@ fn workers_of_one_parent_are_no_parts_of_a_job() {
     other.wait().expect("it ended");
 }
 
-/// A client of another machine, as a balancer says, that says this and closes its connection.
+/// A client of another machine, as a balancer names it, that sends this line and closes its connection.
 #[track_caller]
 fn says_from_far(proxy: &Proxy, line: &str, reply: &str) {
     let client = proxy.client();
@@ -210,7 +210,7 @@ fn says_from_far(proxy: &Proxy, line: &str, reply: &str) {
     client.sends(line).gets(reply);
 }
 
-/// Nobody sees whether a job on another machine lives. How long such jobs take is seen.
+/// The proxy cannot see whether a job on another machine lives. It sees how long such jobs take.
 #[test]
 fn a_job_on_another_machine_has_its_lock_as_long_as_such_jobs_were_seen_to_take() {
     let redis = Redis::start();

@@ -45,7 +45,7 @@ fn long_work_under_a_bare_setnx_keeps_its_lock_and_frees_it_when_it_dies() {
     bob.sends("SETNX lock:job b1").gets(":1");
 }
 
-/// Redis's `timeout` closes connections that nobody uses; without the proxy the lock would stay all the same.
+/// Redis's `timeout` closes unused connections; without the proxy the lock would stay all the same.
 #[test]
 fn a_holder_that_is_busy_keeps_the_connection_that_redis_would_close() {
     let redis = Redis::with_arguments(&["--timeout", "2"]);
@@ -165,7 +165,7 @@ fn a_refused_release_by_the_holders_own_machine_ends_keep_alive() {
     let pooled = proxy.client_from("127.9.1.1");
     taken(&alice, "SETNX lock:job a1", ":1");
     wait_for("the first renewal", || proxy.metric(RENEWED) >= 1.0);
-    // Somebody who is likely the holder wants it gone: it goes, by its TTL.
+    // A client that is likely the holder wants it gone: it ends, by its TTL.
     pooled.sends("DEL lock:job").gets(":0");
     redis.becomes_free("lock:job");
     alice.sends("PING").gets("+PONG");
@@ -286,7 +286,8 @@ fn a_refused_overwrite_says_nothing_about_keep_alive() {
     alice.sends("DEL lock:job").gets(":1");
 }
 
-/// Whether its lock is a job's is looked at for a second: meanwhile nobody is there for whom it would be renewed.
+/// For a second the proxy looks whether its lock is a job's: meanwhile there is no holder for which it would be
+/// renewed.
 #[test]
 fn the_lock_of_a_client_that_died_at_once_is_not_renewed_any_more() {
     for by in ["identity", "connection"] {

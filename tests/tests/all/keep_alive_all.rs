@@ -1,5 +1,5 @@
 //! With `keep_alive.ttl = "all"` a TTL that the application chose is renewed, too, while its holder lives, up to `max_hold`.
-//! And what tells an operator which namespaces want that.
+//! Also the figures by which an operator sees which namespaces need that.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ fn a_ttl_that_was_asked_for_is_renewed_while_its_holder_lives() {
         stays(&redis);
         assert!(redis.pttl("lock:job") <= 800, "{acquire}");
         bob.sends("SET lock:job b1 NX PX 800").gets("nil");
-        // What an unknown script asked for is what is left when it has run.
+        // The requested TTL of an unknown script is the TTL that is left when it has run.
         let asked = redis.record("lock:job").unwrap().asked_ms;
         assert!((700..=800).contains(&asked), "{acquire}: {asked}");
         alice.sends("DEL lock:job").gets(":1");
@@ -95,7 +95,7 @@ fn a_holder_that_hangs_blocks_others_no_longer_than_max_hold() {
     alice.sends("PING").gets("+PONG");
 }
 
-/// What ends keep-alive of a TTL that the proxy chose ends it here.
+/// Whatever ends keep-alive of a TTL that the proxy chose ends it here, too.
 #[test]
 fn who_wanted_the_lock_gone_or_did_not_hear_of_it_has_it_no_longer_than_its_ttl() {
     let redis = Redis::start();
@@ -181,7 +181,7 @@ fn it_is_asked_for_and_bounded_or_not_there() {
     takes();
     stays(&redis);
     alice.sends("DEL lock:job").gets(":1");
-    // Whoever takes it away is asked whether that is meant.
+    // A reload that takes it away is first asked whether that is meant.
     let (status, answer) = proxy.reloads(text.as_bytes(), "/reload");
     assert_eq!(status, 422, "{answer}");
     let loss = "the setting keep_alive.ttl of ttl-ceiling would be gone";
@@ -207,7 +207,7 @@ fn monitor_mode_tells_locks_that_ran_out_under_their_holders_from_markers() {
     assert_eq!(proxy.metric(&alive), 0.0);
     worker.sends("DEL lock:job").gets(":0");
     proxy.counts(&alive, 1.0);
-    // Not twice, and one that somebody else has by now is told as well.
+    // Not twice; and a lock that another client has by now counts as well.
     worker.sends("DEL lock:job").gets(":0");
     worker.sends(format!("SET lock:job {VALUE} NX PX 200")).gets("+OK");
     redis.becomes_free("lock:job");

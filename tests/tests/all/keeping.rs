@@ -1,5 +1,5 @@
-//! Keeping a lock: the rows C1 and C3 to C5, and EXPIRE in all its forms. C2 is among the recipes, F3
-//! with keep-alive.
+//! Keeping a lock: the rows C1 and C3 to C5, and EXPIRE in all its forms. C2 is in `recipes.rs`, F3 in
+//! `keep_alive.rs`.
 
 use lockwarden_tests::{Proxy, Redis, Server, World, WorldKind, wait_for};
 
@@ -100,8 +100,8 @@ fn a_holder_that_outlived_its_lease(world: &World) {
 }
 in_every_world!(a_holder_that_outlived_its_lease);
 
-/// C5: one lease as long as the work could ever take. A crash costs all of it, in every world; how long
-/// the lock was really held is measured, which is what a better TTL follows from.
+/// C5: one lease as long as the work could ever take. A crash costs all of it, in every world. The time that
+/// the lock was really held is measured; a better TTL follows from it.
 fn one_long_lease_instead_of_extensions(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
@@ -120,7 +120,7 @@ fn one_long_lease_instead_of_extensions(world: &World) {
 }
 in_every_world!(one_long_lease_instead_of_extensions);
 
-/// C4: PERSIST makes a lock that nobody frees.
+/// C4: PERSIST makes a lock that never ends by itself.
 fn persist_on_a_lock(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
@@ -155,7 +155,7 @@ fn getex_persist_on_a_lock(world: &World) {
 }
 in_every_world!(getex_persist_on_a_lock);
 
-/// An extension on a lock that nobody holds is what it is on a key that does not exist.
+/// An extension on a free lock is what it is on a key that does not exist.
 fn an_extension_of_nothing(world: &World) {
     let alice = world.client();
     alice.sends("EXPIRE lock:job 5").gets(":0");

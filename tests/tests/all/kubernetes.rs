@@ -1,5 +1,5 @@
-//! The example for Kubernetes: what kustomize makes of each overlay is what Kubernetes' schemas want, and the real binary
-//! starts with its configuration, arguments and variables, listens on its ports and answers its probes.
+//! The example for Kubernetes: the output of kustomize for each overlay is valid by Kubernetes' schemas, and the real
+//! binary starts with its configuration, arguments and variables, listens on its ports and answers its probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -139,7 +139,7 @@ impl Started {
         let all = serde_json::to_string(proxy).expect("JSON");
         let ports = list(&proxy["ports"]).iter();
         let mut numbers: Vec<u64> = ports.map(|port| port["containerPort"].as_u64().expect("a number")).collect();
-        // In a pod of its application nobody else comes in by it, so it is no port of the container's.
+        // In a pod of its application no other client uses it, so it is not a port of the container.
         if !numbers.contains(&6380) {
             numbers.push(6380);
         }
@@ -303,7 +303,7 @@ fn the_pods_have_no_rights_and_what_names_them_finds_them() {
         let manifests = manifests(overlay);
         let pod = pod(&manifests);
         let proxy = proxy(pod);
-        // The container's own word counts before that of its pod.
+        // The container's own setting has precedence over that of its pod.
         let security = |key: &str| {
             let (own, pods) = (&proxy["securityContext"], &pod["securityContext"]);
             own.get(key).or(pods.get(key)).cloned().unwrap_or_default()
@@ -340,7 +340,7 @@ fn the_pods_have_no_rights_and_what_names_them_finds_them() {
     assert_eq!(service["PodDisruptionBudget"]["spec"]["maxUnavailable"], 1);
     let target = &service["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"];
     assert_eq!(target["name"], service["Deployment"]["metadata"]["name"]);
-    // What the autoscaler decides no manifest may reset.
+    // No manifest may reset the number of replicas that the autoscaler sets.
     assert!(service["Deployment"]["spec"].get("replicas").is_none());
     for port in list(&service["Service"]["spec"]["ports"]) {
         named(&proxy(&pods["spec"])["ports"], text(&port["targetPort"]));

@@ -1,5 +1,5 @@
-//! Locks that were taken without a TTL while nothing was enforced: from the switch on they have the default TTL, as if
-//! they were taken now, and are kept alive while their holders live.
+//! Locks that were taken without a TTL while nothing was enforced: from the switch to enforce mode on they have the
+//! default TTL, as if they were taken at that moment, and are kept alive while their holders live.
 
 use std::time::Duration;
 

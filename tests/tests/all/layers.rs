@@ -1,6 +1,6 @@
-//! How the crates of the proxy are put together inside: their folders are layers, and an import leads only to a lower one; and no
-//! files import each other in a circle, so that each can be read and tested when those below it are known. The tables below are
-//! the plan; the sources are read and compared with it. Which crate may use which is said by their manifests.
+//! The inner structure of the proxy's crates: their folders are layers, and an import leads only to a lower one; and no files
+//! import each other in a circle, so that each can be read and tested when those below it are known. The tables below are the
+//! plan, with which the sources are compared. The manifests say which crate may use which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -96,7 +96,7 @@ fn read(tokens: TokenStream, module: &[String], found: &mut Vec<Import>) {
     while at < tokens.len() {
         let before = at.checked_sub(1).map(|before| &tokens[before]);
         match &tokens[at] {
-            // How far something is seen is no import: `pub(in crate::session)`.
+            // A visibility is no import: `pub(in crate::session)`.
             TokenTree::Group(_) if matches!(before, Some(TokenTree::Ident(word)) if word == "pub") => at += 1,
             TokenTree::Group(group) => {
                 let mut inner = module.to_vec();
@@ -186,7 +186,7 @@ fn height(table: &[&[&str]], name: &str) -> usize {
     line.unwrap_or(table.len())
 }
 
-/// What is wrong with the imports of a module.
+/// The errors in the imports of a module.
 fn complaints((name, layers): &Layers, module: &[String], text: &str) -> Vec<String> {
     let file = format!("proxy/{name}/src/{}.rs", module.join("/"));
     let mut wrong = Vec::new();

@@ -1,5 +1,5 @@
-//! `enforce` looks before it leaps: where the report says that somebody who does nothing wrong would be harmed, or that too
-//! little was seen to know, the order is declined with the reasons, whichever way it comes.
+//! `enforce` looks before it leaps: where the report says that a client that does nothing wrong would be harmed, or that
+//! too little was seen to know, the order is declined with the reasons, however it is given.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end};
 
@@ -9,7 +9,7 @@ fn watching(redis: &Redis) -> ProxyBuilder {
     Proxy::builder(redis).mode(Mode::Monitor).top("admin_identities", "[\"keeper\"]")
 }
 
-/// So many locks are taken and given back.
+/// Takes and gives back locks, this many times.
 fn works(client: &Client, times: usize) {
     for _ in 0..times {
         client.sends("SET lock:job 1 NX PX 9000").gets("+OK");
@@ -57,14 +57,14 @@ fn too_little_is_declined_whichever_way_the_order_comes_and_done_where_it_is_mea
     proxy.reload(&enforcing);
     proxy.logs(&["the configuration was not loaded", "too little was seen"]);
     declined();
-    // Back is always open, and so is what names no namespace that is watched.
+    // The way back to monitor mode is always allowed, and so is an order that names no watched namespace.
     assert_eq!(types(&proxy, &["mode", "monitor"]).0, Some(0));
 
     let back = || assert_eq!(types(&proxy, &["mode", "monitor"]).0, Some(0));
     assert_eq!(types(&proxy, &["mode", "enforce", "--anyway"]).0, Some(0));
     assert_eq!(proxy.metric(ENFORCED), 1.0);
     back();
-    // What was enforced before is known well enough.
+    // A namespace that was enforced before is known well enough.
     assert_eq!(types(&proxy, &["mode", "enforce"]).0, Some(0));
     back();
     let other = watching(&redis).start();
@@ -86,7 +86,7 @@ fn what_was_seen_long_enough_and_harms_nobody_is_enforced_at_once() {
     let proxy = watching(&redis).start();
     let (worker, stranger) = (proxy.client(), proxy.client());
     works(&worker, 500);
-    // That a stranger would be refused is what enforcing is for.
+    // A refusal of a stranger is no objection: enforcing is meant for that.
     worker.sends("SET lock:job 1 NX PX 9000").gets("+OK");
     stranger.sends("DEL lock:job").gets(":1");
     let (code, said) = types(&proxy, &["mode", "enforce"]);

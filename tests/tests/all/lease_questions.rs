@@ -1,11 +1,11 @@
-//! `LOCKWARDEN CHECK` and `LEASE`: what every client may ask about the lease of a lock, whoever was granted it, and `HELP`,
-//! which says so.
+//! `LOCKWARDEN CHECK` and `LEASE`: what every client may ask about the lease of a lock, whichever client was granted it,
+//! and `HELP`, which says so.
 
 use std::fmt::Write;
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, Reply, Server};
 
-/// What stands behind this name, in a map or in the flat array that RESP2 has for it.
+/// The value of this name, in a map or in the flat array that RESP2 has for it.
 #[track_caller]
 fn field<'a>(reply: &'a Reply, name: &str) -> &'a Reply {
     let (Reply::Array(pairs) | Reply::Map(pairs)) = reply else {
@@ -65,7 +65,7 @@ fn only_the_fencing_token_of_the_lease_that_holds_the_lock_checks() {
         checks(&alice, "lock:a", first, 0);
         redis.becomes_free("lock:a");
         checks(&bob, "lock:a", second, 0);
-        // A lease that was lost around the proxy, and a lock that somebody took there.
+        // A lease that was lost around the proxy, and a lock that was taken there.
         alice.sends("SET lock:a a2 NX PX 9000").gets("+OK");
         let third = alice.sends("LOCKWARDEN FENCE lock:a").integer();
         checks(&bob, "lock:a", third, 1);
@@ -157,7 +157,7 @@ fn a_question_that_cannot_be_answered_is_an_error_that_says_why() {
     // A lease without a number is one all the same.
     client.sends("SET bare:a a1 NX PX 9000").gets("+OK");
     assert_eq!(lease(&client, "bare:a"), "$4 held nil :1");
-    // Straight to Redis nobody knows such a command.
+    // Redis itself knows no such command.
     for line in ["LOCKWARDEN CHECK lock:a 1", "LOCKWARDEN LEASE lock:a"] {
         redis.client().sends(line).gets_error("ERR unknown command");
     }
@@ -182,7 +182,7 @@ fn a_question_has_its_turn_and_is_no_part_of_a_block() {
         &["+OK", ":0", "+OK", ":1", "$1 1", ":1", ":0", "+PONG"],
     );
     client.sends("SET lock:a a1 NX PX 9000").gets("+OK");
-    // As it is typed by hand, and where nobody wants the answer.
+    // As it is typed by hand, and where the client does not want the reply.
     client.sends_bytes("  lockwarden   check lock:a \"2\"\r\n").gets(":1");
     client.write(b"CLIENT REPLY SKIP\r\nLOCKWARDEN LEASE lock:a\r\n");
     client.sends("PING").gets("+PONG");
@@ -194,7 +194,7 @@ fn a_question_has_its_turn_and_is_no_part_of_a_block() {
         client.sends("EXEC").gets_error("EXECABORT");
     }
     client.sends("GET plain").gets("$1 1");
-    // A watch is none of its business.
+    // A WATCH has no effect on it.
     client.sends("WATCH plain").gets("+OK");
     checks(&client, "lock:a", 2, 1);
     client.sends("MULTI").gets("+OK");
@@ -245,7 +245,7 @@ fn a_question_takes_the_rights_of_its_client() {
                 .gets_error(&format!("NOPERM lockwarden runs LOCKWARDEN {name} on a lock as a script: "));
             assert!(said.contains("+eval +evalsha") && said.contains("~lw:*"), "{user}: {said}");
         }
-        // What it asks of itself takes no rights.
+        // Answers that the proxy gives by itself need no rights.
         client.sends("LOCKWARDEN FENCE lock:a").gets("nil");
         client.sends("PING").gets("+PONG");
     }

@@ -1,5 +1,5 @@
-//! A machine with little: file descriptors, places at the admin address, memory. Those that are there are served on, and
-//! the proxy can be looked at.
+//! A machine that is short of file descriptors, places at the admin address, or memory. The clients that are connected
+//! are served on, and the admin address still answers.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -83,7 +83,7 @@ fn silent_connections_do_not_take_health_away() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).top("metrics", "\"127.0.0.1:0\"").start();
     let connect = || TcpStream::connect(proxy.admin_address()).expect("the address is served");
-    // As many as there were places, and then more than there are now.
+    // As many as there were places, and then more than there are places now.
     for silent in [64, 300] {
         let silent: Vec<TcpStream> = (0..silent).map(|_| connect()).collect();
         wait_for("health is answered", || ["/live", "/ready", "/metrics"].iter().all(|path| proxy.get(path).0 == 200));
@@ -176,7 +176,7 @@ fn unfinished_requests_take_no_more_than_their_bound_and_the_greediest_goes() {
     let mut greedy = Vec::new();
     for _ in 0..10 {
         let mut stream = TcpStream::connect(proxy.address()).expect("the proxy listens");
-        // Whoever is closed cannot write all of it.
+        // A client that is closed cannot write all of it.
         let _ = stream.write_all(&half);
         greedy.push(stream);
         assert!(held(&proxy) <= 16.0 * MIB as f64);
@@ -228,7 +228,7 @@ fn a_value_too_long_for_a_lock_is_refused_without_being_kept() {
     assert_eq!(evicted(&proxy), 0.0);
     assert!(redis.is_free("lock:job"));
 
-    // Where it is no lock, or only watched, it is nobody's affair.
+    // Where the key is no lock, or is only watched, the length does not matter.
     let value = &long[..MIB];
     client.sends_arguments(&["SET", "plain", value]).gets("+OK");
     let monitoring = with_memory(&redis, "4MiB").mode(Mode::Monitor).start();

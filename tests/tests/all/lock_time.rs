@@ -1,5 +1,5 @@
-//! What `lockwarden audit` foretells of enforcing, in lock time, against what happens then: programs of several threads work in
-//! monitor mode, and go on while the namespaces are enforced.
+//! What `lockwarden audit` predicts about enforcing, in lock time, compared with what happens then: programs of several threads
+//! work in monitor mode, and go on while the namespaces are enforced.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const TRIES: usize = 4;
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// What a program itself saw.
+/// The counts of a program itself.
 #[derive(Default)]
 struct Did {
     grants: AtomicU64,
@@ -58,7 +58,7 @@ impl Did {
         }
     }
 
-    /// What it saw since the last time. A lock that is still locked was so until now.
+    /// Its counts since the last call. A lock that is still locked counts as locked until now.
     fn take(&self) -> (u64, u64) {
         if let Some(refused) = self.refused.lock().expect("nobody panics").as_mut() {
             let unheld = u64::try_from(refused.elapsed().as_millis()).expect("short");
@@ -221,7 +221,7 @@ fn share_a_pool((proxy, name, in_finally): (&Proxy, &str, bool), stop: &AtomicBo
     });
 }
 
-/// Works as the others do, without a lock: what it gets done in equal times is the pace of the machine.
+/// Works as the others do, but without a lock: its work in equal times is the pace of the machine.
 fn keeps_pace(proxy: &Proxy, stop: &AtomicBool, did: &AtomicU64) {
     let own = client(proxy, "pace");
     while !stop.load(Ordering::Relaxed) {
@@ -256,7 +256,7 @@ fn what_is_foretold_in_lock_time_is_what_happens_within_a_factor_of_two() {
     }
 }
 
-/// Returns whether the machine kept its pace; where it did not, nothing is said of the rest.
+/// Returns whether the machine kept its pace; where it did not, the rest is not checked.
 fn foretold_is_what_happens() -> bool {
     let redis = Redis::start();
     let namespace = |name: &str, more: &str| {
@@ -287,7 +287,7 @@ fn foretold_is_what_happens() -> bool {
             programs.spawn(move || share_a_pool((proxy, name, name == "careless"), stop, did));
         }
         programs.spawn(|| keeps_pace(proxy, stop, &pace));
-        // What is compared is what happens in equal times.
+        // Equal times are compared.
         thread::sleep(WATCHED);
         let pace_before = pace.swap(0, Ordering::Relaxed);
         let watched = did.each_ref().map(Did::take);
@@ -335,8 +335,8 @@ fn foretold_is_what_happens() -> bool {
             continue;
         }
         let held = told(name, "foretold", "held_ms") + told(name, "seen", "held_ms");
-        // Of a program that gives back what it never got, one lease goes by its TTL; from then on its releases are counted. And one more
-        // where the machine stood still meanwhile.
+        // For a program that gives back locks that it never got, one lease ends by its TTL; from then on its
+        // releases are counted. One more lease does so if the machine stood still meanwhile.
         let once = match name {
             "finally" | "careless" => 2 * TTL_MS.unsigned_abs(),
             _ => 0,

@@ -1,9 +1,9 @@
-//! Whether the server asks a newcomer for a password: what the proxy takes for an answer to that, and
-//! that it notices when the answer changes.
+//! Whether the server asks a new connection for a password: how the proxy finds that out, and that it notices
+//! a change.
 
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Server, comes_true, wait_for};
 
-/// More arguments than Redis takes from somebody who has yet to log in.
+/// More arguments than Redis takes from a client that has yet to log in.
 const LONG_REQUEST: &str = "MSET a 1 b 2 c 3 d 4 e 5 f 6 g 7 h 8 i 9 j 10";
 
 /// A server that is loading its data until [`ends_loading`] is called.
@@ -128,7 +128,8 @@ fn newcomers_may_send_long_requests_once_no_password_is_wanted_any_more() {
     }
 }
 
-/// An operator may let strangers in and take nearly every command from them. That is no password.
+/// An operator may let clients in without a password and take nearly every command from them. That is no
+/// request for a password.
 #[test]
 fn a_default_user_with_few_commands_is_not_asked_for_a_password() {
     let redis = Redis::start();

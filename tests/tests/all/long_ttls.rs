@@ -13,7 +13,7 @@ const MILLISECONDS: [&str; 6] = [
     "4611686018427387904",
     "9223000000000000000",
 ];
-/// A script that is wrapped, for the loop in it.
+/// A script that runs in a wrap, because of its loop.
 const WRAPPED: &str = "while true do return redis.call('pexpire', KEYS[1], ARGV[1]) end";
 const TAKES: &str =
     "while true do redis.call('set', KEYS[1], ARGV[2]) return redis.call('pexpire', KEYS[1], ARGV[1]) end";
@@ -63,7 +63,7 @@ fn a_ttl_of_any_length_is_taken(world: &World) {
                 let record = world.redis().record("lock:job").expect("a record");
                 assert_eq!(record.owner, OWNER.as_bytes(), "{words:?}");
             }
-            // The lease is known as before: nobody else's command ends it, its holder's does.
+            // The lease is known as before: another client's command does not end it, its holder's does.
             world.client_from("127.47.0.2").sends("DEL lock:job").gets(world.either(":1", ":0"));
             alice.sends("DEL lock:job").gets(world.either(":0", ":1"));
         }

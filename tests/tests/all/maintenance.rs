@@ -1,5 +1,5 @@
-//! Servers that tell clients where else to go: notices of maintenance, and lists of replicas. A client that
-//! follows has left the proxy.
+//! Servers that send clients to other addresses: notices of maintenance, and lists of replicas. A client that
+//! follows them has left the proxy.
 
 use lockwarden_tests::{Forwarder, Proxy, ProxyBuilder, Redis, wait_for};
 
@@ -16,7 +16,7 @@ fn a_notice_with_an_address_is_kept_from_the_client() {
     let proxy = ProxyBuilder::for_backend(&format!("redis://{}", forwarder.address())).start();
     let client = proxy.client();
     client.sends("HELLO 3").reply();
-    // This Redis does not know it, and says so; what counts is what it was asked.
+    // This Redis does not know the command, and says so; only the request matters here.
     client.sends(ASKS).gets_error("ERR");
     assert!(forwarder.has_heard("$20\r\nmoving-endpoint-type\r\n$4\r\nnone\r\n"));
     assert!(!forwarder.has_heard("internal-ip"));
@@ -38,7 +38,7 @@ fn a_notice_with_an_address_is_kept_from_the_client() {
     assert_eq!(redirects(&proxy, "moving"), 1.0);
 }
 
-/// On a connection that many share nobody can be told of notices that are his alone.
+/// On a connection that many clients share, no client can get notices that are for it alone.
 #[test]
 fn clients_that_ask_for_notices_share_their_connections() {
     let redis = Redis::start();

@@ -14,7 +14,7 @@ use service::{Rule, serve};
 
 const COMPARE_AND_DELETE: &str = "EVAL \"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end\" 1 lock:a 6e3d0bcd-9c1e-4a07";
 
-/// What applications do, in a block and outside, and what some of them try at the start.
+/// Commands of applications, in a block and outside, and those that some applications try at the start.
 const LINES: &[&str] = &[
     "CONFIG GET maxmemory-samples",
     "CLIENT SETNAME billing",
@@ -102,7 +102,7 @@ fn is_governed(proxy: &Proxy, redis: &Redis, what: &str) {
     assert_eq!(holder.sends("DEL lock:k").reply().to_string(), ":1", "{what}");
 }
 
-/// Nothing is answered otherwise than by this server alone.
+/// Every reply is that of this server alone.
 #[track_caller]
 fn is_transparent(redis: &Redis, straight: &Redis, what: &str) {
     let proxy = Proxy::monitoring(redis);
@@ -156,11 +156,11 @@ enum Then {
     Told,
     /// In enforce mode lock commands are refused.
     Refused,
-    /// In enforce mode nobody is served.
+    /// In enforce mode no client is served.
     NotServed,
 }
 
-/// Everything that the proxy sends, of its own accord or in scripts.
+/// Every command that the proxy itself sends, alone or in scripts.
 const OWN_COMMANDS: &[(&str, Then)] = &[
     ("AUTH", Then::Nothing),
     ("HELLO", Then::Nothing),
@@ -225,7 +225,7 @@ fn each_command_of_the_proxys_own_may_be_forbidden_and_what_comes_of_it_is_said(
     for some in OWN_COMMANDS.chunks(6) {
         thread::scope(|scope| {
             for &(command, then) in some {
-                // Nobody can be kept from these two.
+                // No user can be kept from these two.
                 if !matches!(command, "AUTH" | "HELLO") {
                     scope.spawn(move || is_forbidden(command, then));
                 }
@@ -246,7 +246,8 @@ fn is_forbidden(command: &str, then: Then) {
     }
     let end = check_of(&redis);
     let right = format!("+{}", command.to_ascii_lowercase());
-    // The proxy's own connections do without it, and before 7.0 nobody says what others lack.
+    // The proxy's own connections do without it, and before 7.0 the server does not say what other users
+    // lack.
     let is_told = command != "SET" || Server::under_test().since(7, 0);
     if then != Then::Nothing && is_told {
         assert!(end.stdout.contains(&right), "{command}: {end:?}");
@@ -283,7 +284,7 @@ fn a_service_that_wants_a_key_with_each_script_has_locks_governed() {
 /// How long a password of the service works.
 const TOKEN_LIFE: Duration = Duration::from_secs(3);
 
-/// Hands out passwords that end, as AWS and Google do: each opens connections for three seconds, and those that are open
+/// Issues passwords that expire, as AWS and Google do: each opens connections for three seconds, and open connections
 /// stay.
 struct Tokens {
     redis: Redis,
@@ -306,7 +307,7 @@ impl Tokens {
         console.sends(line).reply().to_string()
     }
 
-    /// A new one, by which the ones before end.
+    /// Issues a new password, by which the previous ones end.
     fn issue(&self, token: &str) {
         let user = format!("ACL SETUSER warden on resetpass >{token} ~* &* +@all");
         assert_eq!(self.orders(&user), "+OK");
@@ -372,8 +373,8 @@ fn connections_that_log_in_again_are_not_cut_where_logins_end() {
     }
 }
 
-/// Where clients share connections: a user for them, and how the server's connections of that user are numbered and what
-/// they said last.
+/// Where clients share connections: a user for them, and the ids and last commands of the server's connections of that
+/// user.
 impl Tokens {
     fn issue_to_clients(&self, token: &str) {
         let user = format!("ACL SETUSER app on resetpass >{token} ~* &* +@all");
@@ -395,7 +396,8 @@ impl Tokens {
             .collect()
     }
 
-    /// Closes those that are kept for the next client that needs one: of these the server is never asked anything.
+    /// Closes the connections that are kept for the next client that needs one: over these the proxy never asks
+    /// the server anything.
     fn close_spare_connections(&self) {
         for (id, last) in self.connections_of_clients() {
             if last == "auth" {
@@ -429,7 +431,7 @@ fn a_new_connection_of_a_client_is_opened_with_the_newest_password_of_its_user()
     early.sends("EXEC").gets("[$3 app]");
     proxy.client().sends("AUTH app one").gets_error("WRONGPASS");
 
-    // Nor is one let in as somebody else.
+    // Nor is a client let in as another user.
     let stranger = proxy.client();
     stranger.sends("AUTH warden first").gets("+OK");
     stranger.sends("ACL WHOAMI").gets("$6 warden");

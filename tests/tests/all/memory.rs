@@ -1,4 +1,4 @@
-//! Redis out of memory: a lock that cannot be given back or kept would make it worse.
+//! Redis is out of memory: releases and extensions must still work, or it would get worse.
 
 use lockwarden_tests::World;
 
@@ -48,7 +48,7 @@ fn an_acquire_without_memory(world: &World) {
 }
 in_every_world!(an_acquire_without_memory);
 
-/// What keeps a bare SETNX alive must not need memory either.
+/// Keeping a bare SETNX alive must not need memory either.
 fn a_bare_setnx_without_memory(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SETNX lock:job a1").gets(":1");

@@ -1,6 +1,6 @@
-//! `sessions = "multiplexed"`: clients of one kind share a connection to Redis, and none of them can
-//! tell. The proxy of these tests has one thread, so that whoever may share does. What passes there
-//! like everywhere else is in the other files, all of which can be run with
+//! `sessions = "multiplexed"`: clients of one kind share a connection to Redis, and none of them notices. The
+//! proxy of these tests has one thread, so that all clients that may share a connection do. What is the same
+//! on unshared connections is in the other files, all of which can be run with
 //! `LOCKWARDEN_TEST_SESSIONS=multiplexed`.
 
 use std::thread;
@@ -25,8 +25,8 @@ fn with_a_value_of(redis: &Redis, bytes: usize) {
     redis.client().sends(set).gets("+OK");
 }
 
-/// The proxy's own connection, the one by which it writes on its own behalf, and two that are shared, one for
-/// reads and one for writes; and for a moment now and then the one by which it looks whether a password is wanted.
+/// The proxy's own connection, the one over which it writes for itself, and two shared ones, one for reads and one
+/// for writes; and sometimes, for a moment, the one over which it checks whether a password is required.
 const FEW: usize = 5;
 
 #[track_caller]
@@ -57,7 +57,7 @@ fn a_hundred_clients_share_one_connection() {
     has_at_most(&redis, FEW);
 }
 
-/// As libraries begin: what they say of themselves costs no connection for good.
+/// Clients that begin as libraries do: their introduction costs no connection for good.
 #[test]
 fn clients_that_introduce_themselves_share_as_well() {
     let redis = Redis::start();
@@ -122,7 +122,7 @@ fn each_gets_its_own_replies_in_order_under_load() {
     has_at_most(&redis, FEW + 8);
 }
 
-/// What one client says at once, and what it has to hear.
+/// The commands that one client sends at once, and the replies that must come.
 fn turn(dice: &mut Numbers, me: &str) -> (Vec<Vec<String>>, Vec<String>) {
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
     let mut says = |line: String, reply: String| {
@@ -172,8 +172,8 @@ fn turn(dice: &mut Numbers, me: &str) -> (Vec<Vec<String>>, Vec<String>) {
     (requests, replies)
 }
 
-/// Another multiplexing proxy sends WATCH on a shared connection and the transaction on another one:
-/// there a stale holder deletes the lock of whoever came after it.
+/// Another multiplexing proxy sends WATCH on a shared connection and the transaction on another one: there a
+/// stale holder deletes its successor's lock.
 #[test]
 fn a_stale_holders_release_by_watch_never_deletes_a_strangers_lock() {
     let redis = Redis::start();
@@ -196,7 +196,7 @@ fn a_stale_holders_release_by_watch_never_deletes_a_strangers_lock() {
             assert_eq!(redis.value(key), format!("$5 bob-{round}"));
             bob.sends(format!("DEL {key}")).gets(":1");
         }
-        // Nobody came between: it is hers to release.
+        // No other client came between: the lock is hers to release.
         alice.sends(format!("SET {key} alice NX PX 9000")).gets("+OK");
         alice.pipelines(
             &[&format!("WATCH {key}"), &format!("GET {key}"), "MULTI", &format!("DEL {key}"), "EXEC"],
@@ -222,7 +222,7 @@ fn a_watch_lasts_until_redis_has_ended_it() {
     alice.sends("MULTI").gets("+OK");
     alice.sends("SET plain a").gets("+QUEUED");
     alice.sends("EXEC").gets("nil-array");
-    // Whoever uses that connection next finds no trace of it.
+    // The next client on that connection finds no trace of it.
     for round in 0..3 {
         bob.sends("SET plain b").gets("+OK");
         bob.pipelines(&["MULTI", &format!("SET plain {round}"), "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
@@ -326,27 +326,27 @@ fn users_share_with_those_who_proved_the_same() {
     }
     let bobs_own = before.lines().filter(|line| line.contains("user=bob"));
     assert!(bobs_own.count() <= 11, "{before}");
-    // Of those who share, one connection was used, and the others are at rest.
+    // The sharing clients used one connection, and the others are at rest.
     let after = admin.sends("CLIENT LIST").text();
     let busy = |user: &str| {
         let line = |line: &&str| line.contains(&format!("user={user}")) && line.contains("cmd=acl");
         after.lines().filter(line).count()
     };
     assert_eq!(busy("bob"), 1, "{after}");
-    // A user that is gone takes its connections along, and nobody else's.
+    // A user that is gone takes its own connections along, and no others.
     admin.sends("ACL DELUSER bob").gets(":1");
     defaults[0].sends("ACL WHOAMI").gets("$7 default");
     bobs[0].sends("ACL WHOAMI").gets_close();
 }
 
-/// On Redis a password that is set later is for those who come later.
+/// On Redis, a password that is set later concerns later clients only.
 #[test]
 fn a_password_that_is_set_later_is_asked_of_newcomers() {
     let redis = Redis::start();
     let proxy = multiplexed(&redis);
     let old = proxy.client();
     old.sends("SET plain 1").gets("+OK");
-    // A connection that was let in is kept for the next who needs one.
+    // A connection that was let in is kept for the next client that needs one.
     old.sends("MULTI").gets("+OK");
     old.sends("EXEC").gets("[]");
     old.sends("PING").gets("+PONG");
@@ -494,7 +494,7 @@ fn who_waits_holds_nobody_up() {
     waiting[1].then().gets("[$10 lock:queue, $3 job]");
 }
 
-/// One connection runs the script; the order to end it has to go by another.
+/// One connection runs the script; the order to end it has to use another one.
 #[test]
 fn a_script_that_does_not_end_can_be_killed() {
     let redis = Redis::with_arguments(&["--lua-time-limit", "20"]);
@@ -517,7 +517,7 @@ fn a_client_that_does_not_read_holds_nobody_up() {
     other.sends("PING").gets("+PONG");
     let memory = || proxy.metric("process_resident_memory_bytes");
     let before = memory();
-    // The first come one by one; what it does not read stays with Redis then.
+    // The first replies come one by one; the replies that the client does not read then stay with Redis.
     deaf.write(&encode(&["GET", "big"]).repeat(200));
     deaf.leaves_a_reply_unread();
     for _ in 0..50 {
@@ -534,7 +534,8 @@ fn a_client_that_does_not_read_holds_nobody_up() {
     deaf.sends("PING").gets("+PONG");
 }
 
-/// What is due is bounded in bytes: of each of them one long reply comes over the shared connection, or two.
+/// The bytes of awaited replies are bounded: for each client one long reply comes over the shared connection,
+/// or two.
 #[test]
 fn clients_that_do_not_read_their_long_replies_hold_nobody_up_together() {
     for (bytes, replies) in [(1 << 20, 40), (8 << 20, 4)] {
@@ -592,7 +593,7 @@ fn a_client_with_very_long_replies_gets_them_over_a_connection_of_its_own() {
     wait_for("one more connection", || connections() == before + 1);
     client.sends("PING").gets("+PONG");
     wait_for("the same, which is kept for a while", || connections() == before + 1);
-    // What others do meanwhile is not behind the reply.
+    // The commands of others meanwhile do not wait behind the reply.
     client.write(&encode(&["GET", "big"]));
     for _ in 0..20 {
         other.sends("SETNX lock:job a1").gets(":1");
@@ -660,8 +661,8 @@ fn a_pipeline_that_is_sent_whole_before_a_reply_is_read_is_answered() {
     }
 }
 
-/// Where a reply is so long that it does not fit, others wait, but not for ever: those whose replies come
-/// behind get them when the client is given up, and everybody else uses another connection.
+/// Where a reply is so long that it does not fit, others wait, but not for ever: clients whose replies come
+/// behind it get them when the client is given up, and all others use another connection.
 #[test]
 fn a_client_that_takes_no_reply_while_others_wait_behind_it_is_given_up() {
     let redis = Redis::start();
@@ -761,7 +762,7 @@ fn when_the_shared_connection_ends_those_who_wait_are_closed_and_the_others_go_o
     });
     let id = id.expect("it is held up");
     redis.client().sends(format!("CLIENT KILL ID {id}")).gets(":1");
-    // Whether it was carried out nobody knows, so it is not sent again.
+    // It is unknown whether it was carried out, so it is not sent again.
     waiting.then().gets_close();
     for client in [&idle, &marked, &proxy.client()] {
         client.sends("GET plain").gets("nil");
@@ -796,7 +797,8 @@ fn idle_clients_outlive_a_restart_of_the_backend() {
     idle.sends("DEL lock:job").gets(":1");
 }
 
-/// Who a holder is, is noted a moment after its grant; where nobody answers then, that is no matter of the client's.
+/// The identity of a holder is noted a moment after its grant; where Redis does not answer then, that does not
+/// concern the client.
 #[test]
 fn what_the_proxy_would_note_closes_no_idle_client() {
     let mut redis = Redis::start();
@@ -863,7 +865,7 @@ fn wait_is_never_a_lie() {
     }
     replica.thaw();
     client.sends("WAIT 1 5000").gets(":1");
-    // What asks for nothing new is told the same again.
+    // A second WAIT, without a write in between, gets the same reply.
     client.sends("WAIT 1 5000").gets(":1");
     drop(replica);
     wait_for("the replica to be gone", || {
@@ -962,7 +964,7 @@ fn a_bare_setnx_is_kept_alive_and_released_while_others_share() {
         !redis.is_free("lock:job")
     });
     bob.sends("DEL lock:job").gets(":0");
-    // As Redisson releases: compare, delete, wake who waits.
+    // As Redisson releases: compare, delete, wake the waiting clients.
     let release = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                    redis.call('DEL', KEYS[1]); redis.call('PUBLISH', KEYS[2], '0'); return 1 end return 0";
     alice.sends_arguments(&["EVAL", release, "2", "lock:job", "released", "alices"]).gets(":1");
@@ -973,7 +975,8 @@ fn a_bare_setnx_is_kept_alive_and_released_while_others_share() {
     waiter.sends("DEL lock:job").gets(":1");
 }
 
-/// A user that may begin what it may not end: Redis goes on with it, so its connection is nobody else's.
+/// A user that may begin what it may not end: Redis goes on with it, so its connection is given to no other
+/// client.
 #[test]
 fn what_redis_does_not_end_is_not_handed_on() {
     let redis = Redis::start();
@@ -1016,7 +1019,7 @@ fn invalidations_that_are_redirected_reach_a_client_at_rest() {
         target.sends("INCR count").gets(format!(":{round}"));
         target.then().gets(">[$10 invalidate, [$5 count]]");
     }
-    // In the middle of what it says itself.
+    // In the middle of its own commands.
     let (mut bytes, mut replies) = (Vec::new(), 0);
     for _ in 0..50 {
         bytes.extend(encode(&["INCR", "mine"]));
@@ -1038,7 +1041,8 @@ fn invalidations_that_are_redirected_reach_a_client_at_rest() {
     }
 }
 
-/// Redis leaves a connection in its database whoever logs in on it; a new one would have to select it.
+/// Redis leaves a connection in its database, whichever user logs in on it; a new connection would have to
+/// select it.
 #[test]
 fn a_user_without_select_stays_in_the_database_that_was_selected() {
     let redis = Redis::start();
@@ -1059,7 +1063,7 @@ fn a_user_without_select_stays_in_the_database_that_was_selected() {
     admin.sends("GET n").gets("$1 3");
 }
 
-/// The right is taken away later: who needs a new connection is told why it cannot be had.
+/// The right is taken away later: a client that needs a new connection is told why it cannot have one.
 #[test]
 fn a_client_that_can_have_no_connection_in_its_database_is_told_so() {
     let redis = Redis::start();

@@ -8,13 +8,13 @@ const NESTED: &str = "local t = {} for i = 1, tonumber(ARGV[1]) do t = {t} end r
 const NESTED_ON_A_LOCK: &str = "redis.call('SET', KEYS[1], 'x', 'PX', 9000) redis.call('PEXPIRE', KEYS[1], 8000) \
                                 local t = {} for i = 1, tonumber(ARGV[1]) do t = {t} end return t";
 
-/// What Redis answers above 7,995: an error in the innermost place.
+/// Above 7,995 Redis replies with an error in the innermost place.
 const DEPTHS: [&str; 5] = ["31", "33", "100", "7990", "20000"];
 
 #[track_caller]
 fn says(client: &Client, words: &[&str]) -> Vec<u8> {
     client.write(&encode(words));
-    // Every answer ends with the innermost, and so does what follows it.
+    // Every reply ends with its innermost element; the reply to this ECHO marks the end.
     client.write(&encode(&["ECHO", "behind"]));
     client.reads_until(b"behind\r\n")
 }
@@ -46,7 +46,7 @@ fn a_reply_of_any_depth_is_relayed_as_it_is() {
                 neighbour.then().gets("$1 1");
             }
         }
-        // In a block it is one level deeper still, among the answers of locks.
+        // In a block it is one level deeper still, among the replies about locks.
         let block = [
             encode(&["MULTI"]),
             encode(&["SETNX", "lock:job", "a1"]),

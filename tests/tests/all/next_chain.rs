@@ -1,4 +1,5 @@
-//! What is asked beside what is in force: `[namespace.next]` and `[policy.next]`, their comparison, and whom they answer.
+//! Policies that are asked beside those in force: `[namespace.next]` and `[policy.next]`, the comparison of their
+//! decisions, and which of them a client gets.
 
 use std::fs;
 
@@ -54,7 +55,8 @@ fn a_shadow_answers_nobody_and_every_difference_is_told() {
     client.sends("SET lock:sales:1 a NX PX 3000").gets("+OK");
     client.sends("DEL lock:sales:1").gets(":1");
 
-    // A lock of sales is asked about as an acquire, and as an extension that the rule says nothing of.
+    // There are two questions about a lock of sales: an acquire, and an extension, about which the rule says
+    // nothing.
     assert_eq!(counted(&proxy, "permit-to-deny"), 1.0);
     assert_eq!(counted(&proxy, "obligations"), 1.0);
     assert!(counted(&proxy, "same") >= 2.0);
@@ -94,7 +96,7 @@ fn an_order_lets_it_answer_and_takes_it_back() {
     assert!(ttl(&proxy, &redis, "lock:billing:1") <= 4_000);
     let refused = kept.sends("SETNX lock:sales:2 1").gets_error("LOCKDENIED limited");
     assert!(refused.contains("policy=rules rule=team") && refused.contains("hint=\"name the team\""), "{refused}");
-    // A lock from before is given back as ever.
+    // A lock from before is given back as always.
     kept.sends("DEL lock:sales:1").gets(":1");
     assert_ne!(hash(), before, "proxies of one fleet are told apart by what answers");
 
@@ -123,7 +125,7 @@ fn an_order_lets_it_answer_and_takes_it_back() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let text = fs::read_to_string(&trail).expect("it is there");
     assert!(text.contains("\"next\":true"), "{text}");
-    // What the other chain says to all of it.
+    // The decisions of the other chain about all of it.
     let mut replay = lockwarden(&["policy", "replay", "--next"]);
     let end = run_to_end(replay.arg(&trail).arg("--config").arg(&copy));
     assert!(end.code == Some(1) && end.stdout.contains("permitted → refused limited by rules, rule team"), "{end:?}");
@@ -159,7 +161,7 @@ fn a_reload_goes_on_counting_while_both_chains_stay_what_they_are() {
     assert_eq!(proxy.reloads(staged.as_bytes(), "/reload").0, 200);
     assert_eq!(same(), counted);
     assert_eq!(proxy.api("next")[0]["stage"], "15%");
-    // What is wrong changes nothing.
+    // A wrong configuration changes nothing.
     let wrong = text.replace("\"4s\"", "\"soon\"");
     let (status, answer) = proxy.reloads(wrong.as_bytes(), "/reload");
     assert!(status == 422 && answer.contains("ceiling"), "{answer}");

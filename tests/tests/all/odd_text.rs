@@ -1,5 +1,5 @@
-//! What a terminal obeys, what turns the direction of writing and what is not seen reaches no person: keys, names and words of the
-//! command line are spelled wherever they are repeated.
+//! Characters that a terminal obeys, that change the direction of writing, or that are invisible are never
+//! shown raw: keys, names and words of the command line are escaped wherever they are repeated.
 
 use lockwarden_tests::{Proxy, Redis, lockwarden, run_to_end};
 

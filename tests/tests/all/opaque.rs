@@ -1,5 +1,5 @@
-//! Commands that would change a lock in a way that has no lock meaning. Enforced, none of them
-//! changes anything, whoever sends it; monitored, each does what it does without the proxy.
+//! Commands that would change a lock in a way that has no lock meaning. Enforced, none of them changes
+//! anything, whichever client sends it; monitored, each does what it does without the proxy.
 
 use lockwarden_tests::{Mode, Proxy, Redis, Server};
 
@@ -93,7 +93,7 @@ const WRITES: &[&str] = &[
     "hSeT lock:job f v",
 ];
 
-/// The same, for servers that have these.
+/// The same, for servers that have these commands.
 const WRITES_SINCE_7_0: &[&str] = &[
     "LMPOP 2 absent lock:job LEFT",
     "BLMPOP 1 2 absent lock:job LEFT",

@@ -1,4 +1,5 @@
-//! What an operator does: stop it, override a mode, ask how it is, show the story to a colleague.
+//! What an operator does with the proxy: stop it, override a mode, ask for its state, show a lock's story to
+//! a colleague.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,10 @@
-//! What an operator asks the proxy over RESP: who may, what comes back in each protocol, and that everything around it stays
-//! as it was.
+//! The operator's commands to the proxy over RESP: which users may send them, the replies in each protocol, and that
+//! everything around them stays as it was.
 
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, wait_for, wait_for_value};
 use serde_json::Value;
 
-/// One of each, as somebody types them.
+/// One of each, as an operator types them.
 const COMMANDS: &[&str] = &[
     "LOCKWARDEN LOCKS",
     "LOCKWARDEN LOCKS lock:*",
@@ -34,7 +34,7 @@ fn operator(proxy: &Proxy) -> Client {
     client
 }
 
-/// What stands behind this name, in a map or in the flat array that RESP2 has for it.
+/// The value of this name, in a map or in the flat array that RESP2 has for it.
 #[track_caller]
 fn field<'a>(reply: &'a Reply, name: &str) -> &'a Reply {
     let (Reply::Array(pairs) | Reply::Map(pairs)) = reply else {
@@ -45,7 +45,7 @@ fn field<'a>(reply: &'a Reply, name: &str) -> &'a Reply {
     found.map_or_else(|| panic!("no {name} in {reply}"), |pair| &pair[1])
 }
 
-/// The entries of a list, as soon as they are as expected: what is shown follows what happens by some milliseconds.
+/// The entries of a list, as soon as they are as expected: the list is some milliseconds behind the real state.
 #[track_caller]
 fn entries(operator: &Client, command: &str, name: &str, expected: impl Fn(&[Reply]) -> bool) -> Vec<Reply> {
     wait_for_value("the reply to be as expected", || {
@@ -66,10 +66,10 @@ fn only_one_of_admin_identities_is_answered() {
         stranger.sends(*line).gets_error("NOPERM LOCKWARDEN ");
     }
     proxy.counts("lockwarden_commands_total{class=\"admin\",result=\"denied\"}", COMMANDS.len() as f64);
-    // What can be asked is no secret.
+    // The list of commands is no secret.
     assert!(!stranger.sends("LOCKWARDEN HELP").reply().elements().is_empty());
     assert_eq!(proxy.logged(&["mode switched"]), 0, "nothing was done");
-    // The fencing token is everybody's own, and a word that is not known leads to those that are.
+    // Every client may ask for its own fencing token, and the reply to an unknown word names the known ones.
     stranger.sends("LOCKWARDEN FENCE lock:a").gets("nil");
     for line in ["LOCKWARDEN", "LOCKWARDEN UNLOCK lock:a"] {
         stranger.sends(line).gets_error("ERR unknown subcommand");
@@ -82,7 +82,7 @@ fn only_one_of_admin_identities_is_answered() {
     };
     assert!(first.starts_with("LOCKWARDEN <subcommand>"), "{first}");
     operator.sends("LOCKWARDEN UNLOCK lock:a").gets_error("ERR unknown subcommand");
-    // Who logs out has no rights left.
+    // A client that logs out has no rights left.
     operator.sends("RESET").gets("+RESET");
     operator.sends("LOCKWARDEN CLIENTS").gets_error("NOPERM");
 }
@@ -267,7 +267,7 @@ fn an_operators_command_has_its_turn_and_is_no_part_of_a_block() {
     // As it is typed by hand.
     operator.sends_bytes("LOCKWARDEN LOCKS\r\n").gets(none);
     operator.sends_bytes("  lockwarden   LOCKS \"lock:*\"\r\n").gets(none);
-    // Answers that nobody wants.
+    // Replies that the client does not want.
     operator.write(b"CLIENT REPLY SKIP\r\nLOCKWARDEN HELP\r\n");
     operator.sends("PING").gets("+PONG");
     operator.write(b"CLIENT REPLY OFF\r\nLOCKWARDEN LOCKS\r\nLOCKWARDEN WHY\r\nCLIENT REPLY ON\r\n");
@@ -309,7 +309,7 @@ fn before_the_login_an_operator_is_nobody() {
     client.sends("LOCKWARDEN LOCKS").gets("[$8 matching, :0, $5 locks, []]");
 }
 
-/// What `redis-cli` prints goes to a terminal, and keys and names are chosen by clients.
+/// `redis-cli` prints to a terminal, and clients choose keys and names.
 #[test]
 fn hostile_keys_and_names_are_spelled_over_resp() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! Orders to a running proxy, and questions about who uses it, as an operator types them.
+//! Orders to a running proxy, and queries about its clients, as an operator types them.
 
 use std::process::Command;
 
@@ -39,7 +39,7 @@ fn named(proxy: &Proxy, name: &str) -> Client {
     client
 }
 
-/// The clients as JSON, as soon as they are as expected: what is shown follows what happens by some milliseconds.
+/// The clients as JSON, as soon as they are as expected: the list is some milliseconds behind the real state.
 #[track_caller]
 fn clients_that(proxy: &Proxy, words: &[&str], expected: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let words = [&["clients", "-o", "json"], words].concat();
@@ -223,7 +223,7 @@ fn the_configuration_in_force_is_told_with_where_it_came_from() {
     says(&proxy, &["mode", "monitor"]);
     let ordered = mode(&proxy);
     assert_eq!((&ordered["value"], &ordered["origin"]), (&"\"monitor\"".into(), &"order".into()));
-    // What takes a restart is not in force before there was one.
+    // A setting that needs a restart is not in force before a restart.
     proxy.reload(&text.replace("\"7s\"", "\"9s\""));
     proxy.logs(&["configuration loaded"]);
     assert_eq!(mode(&proxy)["value"], "\"enforce\"");
@@ -308,7 +308,7 @@ fn a_proxy_that_does_not_answer_has_a_line_and_the_others_their_answers() {
     assert_eq!(told["proxies"][0]["answer"]["matching"], 1);
     assert_eq!(told["proxies"][1]["proxy"], nobody);
     assert!(told["proxies"][1]["error"].is_string());
-    // Where nobody answers, it is as with one proxy.
+    // Where no proxy answers, the exit code is that of a single proxy.
     ends_with(asks_all(&[], &[nobody], &["clients"]), 3);
     ends_with(asks_all(&[&proxy], &["localhost"], &["clients"]), 2);
 }
@@ -339,7 +339,7 @@ fn audit_tells_what_each_proxy_saw_and_ends_with_one_verdict() {
         assert!(said.contains(&format!("proxy {}\nWhat was seen in the last ", proxy.admin_address())), "{said}");
     }
     assert!(said.ends_with("\n2 proxies: not ready: locks\n"), "{said}");
-    // The others' answers, a line for the one that is silent, and the end says that it is.
+    // The answers of the other proxies, a line for the silent one, and an exit code that shows it.
     let said = ends_with(asks_all(&both, &["127.0.0.1:1"], &["audit"]), 1);
     assert!(said.stdout.ends_with("\n2 proxies: not ready: locks\n"), "{said:?}");
     assert!(said.stderr.contains("127.0.0.1:1: the admin"), "{said:?}");

@@ -1,4 +1,4 @@
-//! A backend that is not there, goes away, comes back, or goes away in the middle of a command.
+//! A backend that is missing, goes away, comes back, or goes away in the middle of a command.
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis, encode, wait_for};
 
@@ -7,7 +7,7 @@ fn becomes(proxy: &Proxy, status: u16) {
     wait_for(&format!("/ready to answer {status}"), || proxy.ready() == Some(status));
 }
 
-/// How often the log has said so far that the backend went or came.
+/// How many lines of the log say that the backend went or came.
 fn changes(proxy: &Proxy) -> usize {
     proxy
         .log()
@@ -86,7 +86,7 @@ fn scripts_lost_in_a_restart_are_loaded_again_in_monitor_mode_too() {
     assert!(redis.record("lock:job").is_some());
 }
 
-/// What was sent and never answered: the connection ends, and nobody makes up an answer.
+/// A command that was sent and never answered: the connection ends, and the proxy makes up no reply.
 fn loses_its_backend_in(command: &str, mode: Mode) {
     let mut redis = Redis::start();
     let proxy = Proxy::builder(&redis).mode(mode).start();

@@ -1,5 +1,5 @@
-//! Storing another value over a lease. A value that can be told from others' names one try for the
-//! lock; another such value belongs to another try, whoever sends it.
+//! Storing another value over a lease. A distinctive value names one try for the lock; another such value
+//! belongs to another try, whichever client sends it.
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis};
 
@@ -62,7 +62,7 @@ fn a_thread_that_lost_does_not_replace_the_lock_of_another_on_its_connection() {
     }
 }
 
-/// Nobody on this connection tried before: a plain SET is still the value of another try.
+/// No try came over this connection before: a plain SET is still the value of another try.
 #[test]
 fn another_workers_value_does_not_replace_a_lock_that_its_process_holds() {
     let redis = Redis::start();
@@ -89,7 +89,7 @@ fn in_monitor_mode_the_replaced_lock_is_counted() {
     proxy.counts(OVERWRITES, 1.0);
 }
 
-/// A holder that writes what it does into its lock: its state, the time, its next step.
+/// A holder that writes its progress into its lock: its state, the time, its next step.
 #[test]
 fn a_holder_may_change_what_its_lock_says() {
     let redis = Redis::start();
@@ -101,8 +101,8 @@ fn a_holder_may_change_what_its_lock_says() {
     holder.sends_arguments(&["SET", "lock:job", &next(0), "NX", "PX", "9000"]).gets("+OK");
     holder.sends_arguments(&["SET", "lock:job", &next(1), "PX", "9000"]).gets("+OK");
     holder.sends_arguments(&["SETEX", "lock:job", "9", &next(2)]).gets("+OK");
-    // Over another one of its pool: what says itself that it means an existing lock (ShedLock gives
-    // back so before its time), and what follows a look at the value.
+    // Over another connection of its pool: a command that itself names an existing lock (so ShedLock gives
+    // back early), and a command after a read of the value.
     pooled.sends_arguments(&["SET", "lock:job", &next(3), "XX", "PX", "8000"]).gets("+OK");
     pooled.sends_arguments(&["SET", "lock:job", &next(4), "KEEPTTL"]).gets("+OK");
     for (number, in_block) in [(5, false), (6, true)] {
@@ -123,7 +123,7 @@ fn a_holder_may_change_what_its_lock_says() {
     assert_eq!(redis.value("lock:job"), format!("${} {}", next(6).len(), next(6)));
     holder.sends("DEL lock:job").gets(":1");
 
-    // A mark first and who it was then, and the other way round.
+    // First a mark and then the name of the holder, and the other way round.
     for (first, then) in [("1", FIRST), (FIRST, "done"), (FIRST, FIRST)] {
         holder.sends(format!("SET lock:job {first} NX PX 9000")).gets("+OK");
         pooled.sends(format!("SET lock:job {then} PX 9000")).gets("+OK");

@@ -1,12 +1,13 @@
-//! Only the proxy's own connection ends: by `CLIENT KILL TYPE normal`, Redis's `timeout`, a box in between. It is made again
-//! at once, and no client hears of it; but what it asks about the server is asked again before newcomers are let in.
+//! Only the proxy's own connection ends: by `CLIENT KILL TYPE normal`, Redis's `timeout`, or a device in between. It is made
+//! again at once, and no client notices; but before new clients are let in, the proxy asks the server again for everything
+//! that it must know about it.
 
 use lockwarden_tests::{Forwarder, Proxy, ProxyBuilder, Redis, encode, wait_for};
 
 const MADE_AGAIN: &str = "the proxy's own connection ended, and was made again";
 const ERAS: &str = "lockwarden_backend_era_changes_total";
 
-/// A server that tells the proxy's own connections by their user.
+/// A server that recognises the proxy's own connections by their user.
 fn knowing_the_proxy() -> (Redis, ProxyBuilder) {
     let redis = Redis::start();
     let user = "ACL SETUSER warden on >secret ~* &* +@all";

@@ -9,7 +9,7 @@ const WARDEN: &str = "ACL SETUSER warden on resetpass >one ~* &* +@all";
 const REFRESHED: &str = "lockwarden_login_refreshes_total{result=\"ok\"}";
 const NOT_REFRESHED: &str = "lockwarden_login_refreshes_total{result=\"failed\"}";
 
-/// A server that lets nobody in without a password, and a user for the proxy.
+/// A server that lets no client in without a password, and a user for the proxy.
 fn guarded() -> Redis {
     let redis = Redis::with_arguments(&["--requirepass", "secret"]);
     orders(&redis, WARDEN);
@@ -74,7 +74,7 @@ fn a_program_prints_the_password() {
     wait_for("it to be called again", || fs::read_to_string(&calls).is_ok_and(|calls| calls.lines().count() > before));
     wait_for("the proxy to be back", || proxy.ready() == Some(200));
     works(&proxy);
-    // What it is called with may be a secret.
+    // The arguments of the command may be a secret.
     let shown = proxy.get("/api/v1/settings").1;
     assert!(shown.contains("hidden") && !shown.contains("echo one"), "{shown}");
 }

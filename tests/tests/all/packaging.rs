@@ -1,4 +1,5 @@
-//! What `make install`, `make deb` and `make image` make is whole, and works where nothing else was installed.
+//! The results of `make install`, `make deb` and `make image` are complete, and work where nothing else was
+//! installed.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs a command to its end, and returns what it said.
+/// Runs a command to its end, and returns its output.
 #[track_caller]
 fn runs(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -31,11 +32,11 @@ fn make(target: &str, settings: &[(&str, &Path)]) {
     let mut command = Command::new("make");
     command.arg("-C").arg(repository()).args(["-s", target]);
     command.arg(format!("BINARY={}", binary().display()));
-    // What calls the tests may be make itself.
+    // The tests may themselves be run by make.
     for name in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"] {
         command.env_remove(name);
     }
-    // What is small enough to be tried need not be small.
+    // A package for a test need not be small.
     command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     for (name, value) in settings {
         command.arg(format!("{name}={}", value.display()));
@@ -83,7 +84,7 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
     let wanted: Vec<_> = wanted.iter().map(|page| format!("opt/lw/share/man/man1/{page}.gz")).collect();
     assert_eq!(pages.into_iter().cloned().collect::<Vec<_>>(), wanted);
     assert!(wanted.len() > 20, "{wanted:?}");
-    // Every page, and what watches the proxy.
+    // Every page, and the files for monitoring the proxy.
     let has = |path: &str| {
         let path = format!("opt/lw/share/doc/lockwarden/{path}");
         assert!(documents.contains(&&path), "{path} is not installed");
@@ -102,7 +103,7 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
     ] {
         has(file);
     }
-    // What the files name that a person reads first is there.
+    // The pages that are named in the files that a person reads first are there.
     for file in [expected[1], expected[2]] {
         let text = fs::read_to_string(stage.path().join(file)).expect("it is there");
         let named: Vec<&str> = text
@@ -125,7 +126,7 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
     // It works at once: the rights to see processes are given beside the unit, not only shown as an example.
     let drop_in = fs::read_to_string(stage.path().join(expected[3])).expect("it is there");
     assert_eq!(capabilities(&drop_in, "AmbientCapabilities="), ["sys_ptrace", "dac_read_search"]);
-    // A configuration that somebody has written is not replaced.
+    // A configuration that an operator has written is not replaced.
     fs::write(&config, "listen = \"127.0.0.1:7000\"\n").expect("it is ours");
     make("install", &settings);
     let kept = fs::read_to_string(&config).expect("it is there");
@@ -239,7 +240,7 @@ fn capabilities(unit: &str, key: &str) -> Vec<String> {
     small.filter_map(|name| name.strip_prefix("cap_").map(str::to_owned)).collect()
 }
 
-/// Nothing less than what the drop-in gives shows the process of another user, and that does.
+/// The rights of the drop-in show the processes of other users, and fewer rights do not.
 #[test]
 fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown() {
     if !may_change_roots("setpriv") {

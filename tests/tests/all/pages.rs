@@ -1,4 +1,4 @@
-//! The pages hang together: every link leads somewhere, the index of decisions is whole, and the glossary names what exists.
+//! The pages fit together: every link has a target, the index of decisions is complete, and the glossary names what exists.
 
 use std::path::{Path, PathBuf};
 

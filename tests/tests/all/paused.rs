@@ -1,5 +1,5 @@
-//! While writes are paused (`CLIENT PAUSE … WRITE`) Redis goes on to answer what only reads. So does the proxy: none of its
-//! own commands stands in a client's way, and none is taken for a sign that the server is not there.
+//! While writes are paused (`CLIENT PAUSE … WRITE`) Redis still answers commands that only read. So does the proxy: none of
+//! its own commands blocks a client, and none that waits is taken for a sign that the server is gone.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,7 +48,8 @@ fn a_holder_may_look_at_its_lock() {
     holder.sends("DEL lock:a").gets(":1");
 }
 
-/// The proxy notes leases that ran out, marks grants that nobody read, and walks over the keys: all that waits.
+/// The proxy notes leases that ran out, marks grants whose reply was not read, and walks over the keys: all
+/// that waits.
 #[test]
 fn clients_are_served_however_long_it_lasts() {
     let redis = Redis::start();

@@ -1,5 +1,5 @@
-//! `lockwarden policy test` and `policy run`: a module, or the rules of a namespace, is asked what a file of cases says, and neither
-//! Redis nor a proxy is there.
+//! `lockwarden policy test` and `policy run`: a module, or the rules of a namespace, is asked the questions
+//! of a file of cases, without Redis and without a proxy.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn typed(directory: &TempDir, line: &str) -> Finished {
     run_to_end(lockwarden(&words).current_dir(directory))
 }
 
-/// What `policy test` says to these cases for a module.
+/// The output of `policy test` for these cases and a module.
 fn tested(module: &str, cases: &str) -> Finished {
     let directory = folder();
     fs::write(directory.path().join("cases.toml"), cases).expect("the directory is ours");
@@ -227,7 +227,7 @@ fn the_policies_of_a_configuration_are_loaded_and_told_with_what_they_judge() {
     ];
     assert_eq!(judged, expected, "{end:?}");
 
-    // Above half of what there is: a longer key would take the rest.
+    // Above half of the memory: a longer key would take the rest.
     let naughty = |per_byte: u64| {
         let config = format!(
             "listen = \"127.0.0.1:0\"\nbackend = \"redis://127.0.0.1:1\"\n[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n\
@@ -311,7 +311,7 @@ fn of_a_file_that_is_no_policy_one_line_says_so() {
     for (number, bytes) in files.iter().enumerate() {
         fs::write(directory.path().join("bad.wasm"), bytes).expect("the directory is ours");
         let end = typed(&directory, "policy inspect bad.wasm");
-        // What was changed may be data, and then it is a policy as before.
+        // The changed byte may be data, and then the file is a policy as before.
         if end.code == Some(0) && bytes.len() == whole.len() {
             continue;
         }
@@ -338,7 +338,8 @@ fn what_ships_is_listed() {
     assert!(rows.iter().all(|row| version.contains(row[2])), "{version}\n{end:?}");
 }
 
-/// What its `policy.toml` says of settings goes with the module, and is compared before the policy is asked.
+/// The settings that its `policy.toml` declares are stored in the module, and are checked before the policy
+/// is asked.
 #[test]
 fn settings_are_compared_with_what_the_author_says_of_them_at_their_lines() {
     if !installed(&["clang", "wasm-ld"]) {

@@ -1,6 +1,7 @@
-//! `lockwarden policy new` and `build`: a policy in each language begins with a folder that builds, answers what its cases say, and
-//! is loaded by a proxy; the SDK of each language hands over everything that the contract has. A language whose tools are not on the
-//! machine is skipped and says so; `make test-languages` installs those of interpreted ones.
+//! `lockwarden policy new` and `build`: a policy in each language begins with a folder that builds, decides
+//! as its cases say, and is loaded by a proxy; the SDK of each language passes on everything that the
+//! contract has. A language whose tools are not on the machine is skipped and says so; `make test-languages`
+//! installs those of interpreted ones.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -53,7 +54,7 @@ impl Folder {
         folder
     }
 
-    /// A compiler takes as long as it takes.
+    /// A compiler has no time limit here.
     fn typed(&self, line: &str) -> Finished {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = lockwarden(&line.split(' ').collect::<Vec<_>>());
@@ -82,7 +83,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(repository().join(path)).expect("it is in the repository")
 }
 
-/// A new policy answers what the cases of every language say, and one that says nothing by itself tells why it panics.
+/// A new policy decides as the cases of every language say, and a policy that panics reports the reason.
 fn a_new_policy_is_good(language: &str, panic: &str, prepare: impl Fn(&Folder)) {
     let folder = Folder::new(language, "my-policy");
     prepare(&folder);
@@ -130,7 +131,7 @@ fn languages() -> PathBuf {
     target.join("languages")
 }
 
-/// A tool that `make test-languages` installs; without it, says so.
+/// A tool that `make test-languages` installs; prints a line if it is missing.
 fn tool(name: &str) -> Option<PathBuf> {
     let tool = languages().join(name);
     if !tool.exists() {
@@ -191,7 +192,7 @@ fn a_policy_in_rust() {
     assert!(end.stdout.contains("ok    a team's own lock  ") && end.stdout.contains("\n      | now\n"), "{end:?}");
 }
 
-/// From `policy new` to a lock that is refused, and what is shown of the policy meanwhile.
+/// From `policy new` to a refused lock, and what the proxy shows about the policy meanwhile.
 #[test]
 fn a_proxy_serves_what_was_built_and_not_what_was_built_for_debugging() {
     if !installed(&["clang", "wasm-ld"]) {
@@ -248,8 +249,9 @@ fn a_folder_with_the_sdk_of_an_older_contract_is_built() {
     assert_eq!(end.stdout, "deny other policy=my-policy: certified\n", "{end:?}");
 }
 
-/// Clients go on while a policy of 2.6 MB is loaded anew, again and again with other settings: no command fails, and each answer is
-/// that of one chain as a whole. `LOCKWARDEN_RELOADS=300` has it go on for half a minute, ten times a second.
+/// Clients go on while a policy of 2.6 MB is loaded anew, again and again with other settings: no command
+/// fails, and each answer is that of one chain as a whole. With `LOCKWARDEN_RELOADS=300` it goes on for half
+/// a minute, ten times a second.
 #[test]
 fn reloads_of_a_large_policy_fail_no_command_and_each_answer_is_of_a_whole_chain() {
     if !installed(&["go"]) {
@@ -365,7 +367,7 @@ fn what_is_wrong_with_a_folder_is_said_in_a_line() {
     }
 }
 
-/// What the compiler says is shown as it is, and the module of before is not taken for a new one.
+/// The compiler's messages are shown as they are, and the previous module is not taken for a new one.
 #[test]
 fn a_policy_that_does_not_compile_ends_with_the_compilers_words() {
     if !installed(&["clang", "wasm-ld"]) {

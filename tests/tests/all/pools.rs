@@ -29,7 +29,7 @@ fn is_identified(redis: &Redis) {
     });
 }
 
-/// B6, F6: nobody has ever looked at these connections, then everybody knows them.
+/// B6, F6: at first the proxy has not yet looked at these connections, later it knows them.
 #[test]
 fn a_pool_releases_over_whichever_connection_comes_to_hand() {
     let redis = Redis::start();
@@ -86,7 +86,7 @@ fn a_name_and_a_user_belong_to_who_a_client_is() {
     other.sends("DEL lock:job").gets(":0");
     user.sends("DEL lock:job").gets(":0");
     same.sends("DEL lock:job").gets(":1");
-    // Whoever takes another name is another client from then on.
+    // A client that takes another name is another client from then on.
     worker.sends("SET lock:job 1 NX PX 9000").gets("+OK");
     same.sends("CLIENT SETNAME other").gets("+OK");
     same.sends("DEL lock:job").gets(":0");
@@ -192,7 +192,7 @@ fn a_late_release_pays_its_own_debt_and_the_successor_keeps_the_lock() {
         let [one, two, three] = pool(&proxy);
         runs_out(&redis, &one, "lock:job");
         two.sends("SET lock:job 1 NX PX 9000").gets("+OK");
-        // It is one's late release, or two's own over another connection: nobody can tell.
+        // It is one's late release, or two's own over another connection: the proxy cannot tell.
         three.sends("DEL lock:job").gets(":0");
         proxy.counts(DEBTS, 1.0);
         three.sends("DEL lock:job").gets(":1");
@@ -228,7 +228,7 @@ fn a_debt_is_reported_once_in_either_mode_whatever_the_release_is_called() {
             proxy.counts(&expired, at as f64 + 1.0);
             redis.client().sends("FLUSHALL").gets("+OK");
         }
-        // Nobody who was late did anything himself.
+        // The late client itself did nothing.
         assert_eq!(proxy.metric("lockwarden_lock_overlaps_total"), 0.0);
     }
 }
@@ -299,11 +299,11 @@ fn a_paid_debt_ends_keep_alive() {
     two.sends("PING").gets("+PONG");
 }
 
-/// What the rules about debts come to, counted apart from the scripts.
+/// A model of the rules about debts, independent of the scripts.
 #[derive(Default)]
 struct Ledger {
     holder: Option<usize>,
-    /// The last lease ended unreleased, with whom it was.
+    /// The holder of the last lease, if that ended without a release.
     unreleased: Option<usize>,
     /// A release of the last lease came, and paid a debt.
     paid: bool,
@@ -365,7 +365,8 @@ fn grants_expiries_and_releases_in_any_order_balance() {
     let proxies = [starts(), starts()];
     let clients: Vec<Client> = (0..4).map(|n| proxies[n % 2].client_from(POOL)).collect();
     let console = redis.client();
-    // How it is while nobody knows them yet, other tests tell: here a lease may run out at any moment.
+    // Other tests show how it is while the proxy does not know them yet: here a lease may run out at any
+    // moment.
     for client in &clients {
         client.sends("SET lock:job 1 NX PX 9000").gets("+OK");
         is_identified(&redis);
@@ -446,7 +447,7 @@ fn the_oldest_of_more_than_sixteen_debts_is_forgotten() {
     two.sends("DEL lock:job").gets(":1");
     one.sends("SET lock:job 1 NX PX 9000").gets("+OK");
     assert_eq!(console.sends("KEYS lw:{*}#lock:job").reply().to_string(), "[]");
-    // Nobody but the proxy writes there.
+    // Only the proxy writes there.
     let set = [b"SET".as_slice(), name.bytes(), b"x"];
     one.sends_arguments(&set).gets_error("LOCKDENIED opaque-write");
 }

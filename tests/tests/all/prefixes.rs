@@ -1,5 +1,5 @@
-//! Proxies with different prefixes in front of one Redis: each keeps records that the other does not
-//! see, so they would exclude nobody from each other's locks. Only one prefix is served.
+//! Proxies with different prefixes in front of one Redis: each keeps records that the other does not see, so
+//! neither would keep its clients from the other's locks. Only one prefix is served.
 
 use lockwarden_tests::{Proxy, ProxyBuilder, Redis, wait_for};
 
@@ -41,7 +41,7 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
     let end = Proxy::builder(&redis).check_backend();
     assert!(!end.stdout.contains("companion_prefix"), "{end:?}");
 
-    // A mark that somebody removes is written again by the one that serves.
+    // A mark that was removed is written again by the proxy that serves.
     redis.client().sends(format!("DEL {MARK}")).gets(":1");
     wait_for("the mark to be there again", || marked(&redis) == "$3 lw:");
     assert_eq!((first.ready(), second.ready()), (Some(200), Some(503)));
@@ -64,7 +64,7 @@ fn of_two_proxies_that_start_at_once_one_serves() {
         for proxy in &both {
             becomes(proxy, 200);
         }
-        // Nobody has locks yet, so there is nothing to tell apart.
+        // No client has locks yet, so there is nothing to tell apart.
         assert_eq!(marked(&redis), "nil");
         let granted = std::thread::scope(|scope| {
             let takes = |proxy: &Proxy| {
@@ -144,14 +144,14 @@ fn what_no_proxy_has_written_stops_none() {
     assert!(end.stdout.contains("holds \"x\", under which no proxy serves"), "{end:?}");
 }
 
-/// A proxy that stands still for a while loses its mark to nobody.
+/// A proxy that stands still for a while does not lose its mark to another one.
 #[test]
 fn a_proxy_that_is_frozen_keeps_its_mark() {
     let redis = Redis::start();
     let first = Proxy::enforcing(&redis);
     first.client().sends("SET lock:job a1 NX PX 90000").gets("+OK");
     first.freeze();
-    // What it has said of itself is long over.
+    // Its own entry has long expired.
     redis.client().sends("ZADD lw:{}:lockwarden-proxies 1 gone").gets(":1");
     let entries = redis.client().sends("ZRANGE lw:{}:lockwarden-proxies 0 -1").reply();
     for entry in entries.elements() {
@@ -226,7 +226,7 @@ fn no_client_sees_or_touches_the_mark() {
     }
 }
 
-/// Who may not write it is told so once, and is served: nobody is worse off than before.
+/// A user that may not write it is reported once, and is served: no client is worse off than before.
 #[test]
 fn a_user_that_may_not_write_the_mark_is_served() {
     let redis = Redis::start();
@@ -312,7 +312,7 @@ fn where_all_is_only_watched_no_key_of_the_proxys_own_about_all_locks_is_written
     // A script that deletes all that it finds finds none of them.
     let text = "local found = redis.call('keys', ARGV[1]) for _, key in ipairs(found) do redis.call('del', key) end return #found";
     assert_eq!(client.eval(text, &[], &["lw:*"]), ":0");
-    // What is read is Redis's answer, and what is not ours is nobody's affair.
+    // What is read is Redis's reply, and keys that are not ours are left alone.
     client.sends(format!("GET {MARK}")).gets("$3 lw:");
     client.sends("SET lw:of-an-application x").gets("+OK");
     client.sends("SET lw:{}:own x").gets("+OK");

@@ -1,5 +1,5 @@
-//! The proxy as a Sentinel: programs that are configured with sentinels find it by them, and are answered as a real one
-//! answers; what is hostile or too much is closed, and nothing else suffers.
+//! The proxy as a Sentinel: programs that are configured with sentinels find the proxy through it, and get the replies
+//! of a real sentinel. Connections that are hostile or too many are closed, and nothing else suffers.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ fn sentinel(more: &str) -> String {
     format!("[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"sentinel\"\n{more}\n")
 }
 
-/// What names another one.
+/// The line that names another sentinel.
 const PEER: &str = "peers = [\"127.0.0.1:26399\"]";
 
-/// Where a sentinel says that the primary is.
+/// The address of the primary, by the reply of a sentinel.
 fn found(sentinel: &Client, name: &str) -> SocketAddr {
     let said = sentinel.sends(format!("SENTINEL GET-MASTER-ADDR-BY-NAME {name}"));
     let said = said.reply();
@@ -49,7 +49,7 @@ fn value(reply: &Reply, field: &str) -> String {
     found.unwrap_or_else(|| panic!("no {field} in {reply}")).1
 }
 
-/// What kind a reply is of, and those in it.
+/// The type of a reply, and the types of its elements.
 fn shape(reply: &Reply) -> String {
     let list = |kind: &str, all: &[Reply]| {
         let kinds: Vec<String> = all.iter().map(shape).collect();
@@ -110,7 +110,7 @@ fn a_program_that_asks_for_the_primary_finds_the_proxy_and_takes_its_lock_there(
     assert!(!redis.is_free("lock:job"));
 }
 
-/// What libraries ask, and operators and monitors.
+/// The requests of libraries, operators and monitoring programs.
 const ASKED: &[&str] = &[
     "PING",
     "PING hello",
@@ -173,7 +173,7 @@ fn a_sentinel_answers_with_the_fields_and_types_of_a_real_one() {
         let keys = info.lines().map(|line| line.split(':').next().unwrap_or(line).to_owned());
         keys.collect()
     };
-    // Newer versions of Redis tell of one more, which is told here to all.
+    // Newer versions of Redis have one more field, which the proxy always sends.
     let missing = keys(&real).into_iter().find(|key| !keys(&ours).contains(key));
     assert_eq!(missing, None, "{ours}\n{real}");
     assert!(ours.contains(",slaves=0,sentinels=2\r\n"), "{ours}");
@@ -218,7 +218,7 @@ fn a_sentinel_refuses_in_the_words_of_a_real_one() {
     ] {
         assert_eq!(ours.sends(line).reply().error(), real.sends(line).reply().error(), "{line}");
     }
-    // A client of RESP2 that has subscribed is told what it may say.
+    // A client of RESP2 that has subscribed is told which commands it may send.
     for line in ["SUBSCRIBE a", "SENTINEL MASTERS", "ROLE", "PING", "PING x", "UNSUBSCRIBE", "PING"] {
         let (ours, real) = (ours.sends(line).reply(), real.sends(line).reply());
         assert_eq!(ours.to_string(), real.to_string(), "{line}");
@@ -410,7 +410,7 @@ fn a_balancer_says_first_who_asks() {
     client.write(&version_2(0x21, 0x11, &OVER_IPV4));
     let info = client.sends("CLIENT INFO").text();
     assert!(info.contains(" addr=10.1.2.3:40000 laddr="), "{info}");
-    // Who does not say so is closed.
+    // A connection that does not do so is closed.
     proxy.sentinel().sends("PING").gets_close();
 }
 

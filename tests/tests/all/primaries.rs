@@ -1,5 +1,5 @@
-//! The primary changes: the proxy follows the sentinels, closes what leads to the old one, says which leases were lost, and
-//! where a namespace has a quarantine, grants no free lock that the old one may have granted.
+//! The primary changes: the proxy follows the sentinels, closes connections to the old primary, reports which leases were
+//! lost, and where a namespace has a quarantine, grants no free lock that the old primary may have granted.
 
 mod followed;
 mod promised;
@@ -60,7 +60,7 @@ fn the_primary_is_followed_and_what_leads_to_the_old_one_is_closed() {
 
     let switched = all.fails_over(Failover::Planned);
     serves_again(&proxy);
-    // The old primary still takes writes, from whoever goes on to it.
+    // The old primary still takes writes, from every client that stays on it.
     before.sends("PING").gets_close();
     let after = proxy.client();
     after.sends("SET data after").gets("+OK");
@@ -84,7 +84,7 @@ fn a_lease_that_a_failover_loses_is_told_with_its_holder() {
     proxy.logs(&["ERROR", "a lease was lost in the failover", "lock:lost", "shop"]);
     proxy.logs(&["ERROR", "a lease was lost in the failover", "lock:unkept", "shop"]);
     assert_eq!(proxy.logged(&["a lease was lost", "lock:kept"]), 0);
-    // This is what it was told for.
+    // This is why the loss was reported: another client is granted the lost lock.
     let other = proxy.client();
     other.sends("SET lock:lost o NX PX 1000").gets("+OK");
     other.sends("SET lock:kept o NX PX 1000").gets("nil");
@@ -92,7 +92,8 @@ fn a_lease_that_a_failover_loses_is_told_with_its_holder() {
     assert!(lock.contains("\"lease-lost\""), "{lock}");
 }
 
-/// The proxy that told the holder of it hears of the other grant only when it looks for what has run out.
+/// The proxy that confirmed the extension to the holder learns of the other grant only when it looks for
+/// lapsed leases.
 #[test]
 fn a_lost_extension_is_told_although_another_proxy_has_granted_the_lock_since() {
     if Sentinels::are_lacking() {
@@ -170,7 +171,7 @@ fn a_server_that_was_started_again_is_another_era() {
     proxy.counts(LOST, 1.0);
     let client = proxy.client();
     client.sends("SET lock:a y NX PX 1000").gets("nil");
-    // A second proxy, which has seen nothing of it, reckons from the same moment.
+    // A second proxy, which has seen nothing of it, counts from the same moment.
     let second = Proxy::builder(&redis).namespace("quarantine", "\"2s\"").start();
     second.client().sends("SET lock:a z NX PX 1000").gets("nil");
     wait_for("the quarantine to end", || client.sends("SET lock:a y NX PX 1000").reply().to_string() == "+OK");

@@ -16,7 +16,7 @@ fn sells(client: &Client, sale: u32) {
     client.sends(format!("DEL {lock}")).gets(":1");
 }
 
-/// Thirty sales of ten articles, then somebody who does without the lock.
+/// Thirty sales of ten articles, then a client that writes without the lock.
 fn work(worker: &Client, importer: &Client) {
     importer.sends("CLIENT SETNAME importer").gets("+OK");
     for number in 0..30 {
@@ -39,7 +39,7 @@ fn guards(found: &str) -> Vec<Value> {
     found["guards"].as_array().expect("a list").clone()
 }
 
-/// The guards that are expected of that work, once all of it was told.
+/// The guards that this work must lead to, once all of it was reported.
 fn found_all(found: &str) -> Option<Vec<Value>> {
     let all = guards(found);
     let is_whole = |one: &Value| one["under"] == 30;
@@ -60,7 +60,7 @@ fn are_right(all: &[Value]) {
     assert_eq!(all[1]["outside"], json!({"key": "stock:13", "application": "importer"}));
 }
 
-/// That the configuration is taken as it is.
+/// Asserts that the configuration is accepted as it is.
 fn is_taken(proxy: &Proxy, text: &str) {
     let file = proxy.directory().join("proposed.toml");
     fs::write(&file, text).expect("the directory is ours");
@@ -97,7 +97,7 @@ fn data_under_locks_that_nobody_governs_gets_a_guard_that_only_watches() {
     }
     is_taken(&proxy, &proposed);
 
-    // With it in force the same importer is told of, and nobody is refused.
+    // With it in force the same importer is reported, and no client is refused.
     redis.client().sends("FLUSHALL").gets("+OK");
     let watching = ungoverned().more(&proposed).start();
     work(&watching.client(), &watching.client());
@@ -152,19 +152,19 @@ fn beats(beat: &Client) {
         beat.sends(entry).gets(":0");
         beat.sends(format!("ZADD redbeat::schedule {tick} redbeat:cleanup")).gets(":0");
     }
-    // Of this nothing was written before.
+    // None of these keys was written before.
     for tick in 0..20 {
         beat.sends(format!("SET redbeat:last:run {tick}")).gets("+OK");
     }
     beat.sends("DEL redbeat::lock").gets(":1");
 }
 
-/// So often it is started: fewer grants than five say nothing of the lock.
+/// It is started this often: fewer than five grants say nothing about the lock.
 const STARTED: u64 = 6;
 
 const STARTS: &str = "written before the lock is taken, over the same connection, which a guard would refuse; connections that began so: ";
 
-/// What is found of it: how often the lock was held, and no guard but that of data that is written under the lock alone.
+/// Asserts what is found: how often the lock was held, and no guard except for data that is written under the lock only.
 fn says_why_there_is_no_guard(found: &[Value], proposed: &str) {
     for one in found {
         let is_started_with = one["keys"] != json!("redbeat:last:run");
@@ -186,7 +186,7 @@ fn data_that_is_written_before_the_lock_is_taken_gets_no_guard_and_why_is_said()
     for keys in ["[\"none\"]", "[\"redbeat::lock\"]"] {
         redis.client().sends("FLUSHALL").gets("+OK");
         let proxy = Proxy::builder(&redis).namespace("keys", keys).start();
-        // They stay: of a connection that is gone at once the process is not found on a busy machine.
+        // They stay connected: on a busy machine the process of a connection that ends at once is not found.
         let all: Vec<Client> = (0..STARTED).map(|_| proxy.client()).collect();
         all.iter().for_each(beats);
         let all = wait_for_value("all writes to be told", || {
@@ -213,7 +213,7 @@ fn data_that_is_written_before_the_lock_is_taken_gets_no_guard_and_why_is_said()
     }
 }
 
-/// Locks of a cache or of a marker, and data that anybody writes, are no reason for a guard.
+/// Locks of a cache or of a marker, and data that every client writes, are no reason for a guard.
 #[test]
 fn nothing_is_proposed_where_locks_protect_nothing() {
     let redis = Redis::start();
@@ -225,7 +225,7 @@ fn nothing_is_proposed_where_locks_protect_nothing() {
         one.sends(format!("SET shared:{number} 1")).gets("+OK");
         other.sends(format!("SET shared:{number} 2")).gets("+OK");
         one.sends(format!("DEL {lock}")).gets(":1");
-        // What is taken like a lock, and is none.
+        // Keys that are taken like a lock, and are none.
         other.sends(format!("SET page:{number} content NX EX 60")).gets("+OK");
         other.sends(format!("SET seen:{number} 1")).gets("+OK");
     }
@@ -241,7 +241,7 @@ fn nothing_is_proposed_where_locks_protect_nothing() {
     assert_eq!(keys, ["order:{id}:last", "stock:{id}"]);
 }
 
-/// Of a connection that was there before nobody knows what it did before.
+/// What an older connection did before is unknown.
 #[test]
 fn by_monitor_it_is_said_of_connections_that_begin_meanwhile() {
     let redis = Redis::start();

@@ -1,4 +1,5 @@
-//! Rules about what clients did lately and hold: how often a lock was tried, rates that refill, orders of locks, quotas.
+//! Rules about what clients did recently and what they hold: how often a lock was tried, rates that refill, orders of
+//! locks, quotas.
 
 use std::fs;
 
@@ -74,7 +75,7 @@ fn a_waiter_that_polls_too_often_is_told_so_whichever_connection_it_uses() {
     }
     let refused = named(&proxy, "worker").sends("SET lock:a b NX PX 9000").gets_error("LOCKDENIED limited");
     assert!(refused.contains("rule=spin") && refused.contains("wait longer"), "{refused}");
-    // Others, other locks and what the holder does are not meant.
+    // The rule does not concern other clients, other locks, or what the holder does.
     let other = named(&proxy, "shop");
     other.sends("SET lock:a c NX PX 9000").gets("nil");
     other.sends("SET lock:a c NX PX 9000").gets("nil");
@@ -156,7 +157,7 @@ fn a_lock_that_is_out_of_order_is_refused_with_the_one_that_is_held() {
     let refused = one.sends("SET lock:account:2 a NX PX 9000").gets_error("LOCKDENIED limited");
     let words = "hint=\"take this lock before lock:order:7, which this connection holds\"";
     assert!(refused.contains("policy=rules rule=order") && refused.contains(words), "{refused}");
-    // What is in no order, another connection, and the same once the later lock is given back.
+    // A lock in no order, a lock by another connection, and the same lock once the later one is given back.
     one.sends("SET lock:mail a NX PX 9000").gets("+OK");
     one.sends("SET lock:order:8 a NX PX 9000").gets("+OK");
     two.sends("SET lock:account:3 a NX PX 9000").gets("+OK");

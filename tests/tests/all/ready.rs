@@ -21,7 +21,8 @@ const SPRING_OBTAIN: &str = "local lockClientId = redis.call('GET', KEYS[1]) if 
 const SPRING_RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('UNLINK', KEYS[1]) \
     redis.call('PUBLISH', ARGV[2], KEYS[1]) return true end return false";
 
-/// A library: how it takes a lock with a value, what it hears when it has it, and how it gives it back.
+/// A library: how it takes a lock with a value, the reply when it has the lock, and how it gives the lock
+/// back.
 struct Library {
     name: &'static str,
     take: fn(&Client, &str, &str) -> bool,
@@ -121,7 +122,7 @@ fn watching(redis: &Redis) -> ProxyBuilder {
     Proxy::builder(redis).mode(Mode::Monitor).default_ttl("5s")
 }
 
-/// Two threads on one connection, and one on another, contend; each gives back what it has got.
+/// Two threads on one connection, and one on another, contend; each gives back the locks that it got.
 #[test]
 fn libraries_become_ready_though_their_threads_share_connections() {
     let redis = Redis::start();
@@ -212,7 +213,7 @@ fn what_the_operator_lets_through_in_any_mode_is_told_and_in_nobodys_way() {
     assert_eq!(of(&report, "applications", "application", "app")["ready"], true);
 }
 
-/// The command that it publishes by comes as an argument; that it writes no key is seen in the call.
+/// The name of its publish command comes as an argument; the call shows that it writes no key.
 #[test]
 fn redissons_release_is_judged_in_both_modes() {
     let redis = Redis::start();
@@ -228,7 +229,8 @@ fn redissons_release_is_judged_in_both_modes() {
         proxy.counts(released, 1.0);
         let metrics = proxy.metrics();
         assert_eq!(metrics.find("lockwarden_unjudged_commands_total").unwrap_or(0.0), 0.0);
-        // Where the argument names a command that writes, only the run tells which key: the guard looks on.
+        // Where the argument names a command that writes, only the run shows which key: the guard only
+        // watches.
         assert_eq!(alice.eval(REDISSON_LOCK, &["lock:r"], &["5000", &hers]), "nil");
         let keys = ["lock:r", "lock:other", "latch"];
         let said = alice.eval(REDISSON_UNLOCK, &keys, &["0", "5000", &hers, "SETRANGE", "1000"]);

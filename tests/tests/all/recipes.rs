@@ -1,13 +1,13 @@
-//! Scripts that everybody writes: compare-and-delete (B3) and compare-and-expire (C2) in the
-//! spellings of the wild. They are right by themselves, so nothing about them may change but the
-//! ceiling; their own words for "not yours" stay.
+//! Common scripts: compare-and-delete (B3) and compare-and-expire (C2) in the spellings that applications
+//! use. They are correct by themselves, so nothing about them may change but the ceiling; their own replies
+//! for "not yours" stay.
 
 use lockwarden_tests::World;
 
 const ALICES: &str = "9f86d081-884c-alice";
 const BOBS: &str = "2c26b46b-68ff-bob-0";
 
-/// A script, and what it answers to the holder, to another value, and on a free lock.
+/// A script, and its reply to the holder, to another value, and on a free lock.
 struct Spelling {
     text: &'static str,
     holder: &'static str,

@@ -1,5 +1,5 @@
-//! Records of other versions of lockwarden. One that asks for readers of a later version is somebody's: it is neither judged nor
-//! written, and its lock is Redis's own affair. Of the versions that were released each has a record here that is read.
+//! Records of other versions of lockwarden. A record that only a later version may read is left to that version: it is neither
+//! judged nor written, and Redis alone decides about its lock. Each released version has a record here, which is read.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn of_later_versions() -> Vec<Vec<u8>> {
     vec![known, released, another_layout, b"9Q".to_vec()]
 }
 
-/// Somebody's lock, with this record beside it.
+/// A held lock, with this record beside it.
 fn lock_with(redis: &Redis, record: &[u8]) {
     let client = redis.client();
     client.sends(format!("SET lock:a {HOLDER} PX 60000")).gets("+OK");
@@ -50,7 +50,7 @@ fn a_record_of_a_later_version_is_neither_judged_nor_written() {
         let redis = Redis::start();
         let proxy = Proxy::enforcing(&redis);
         let client = proxy.client();
-        // What a held lock answers is what Redis answers.
+        // The replies about a held lock are Redis's own.
         for (command, reply) in [
             ("SETNX lock:a stranger", ":0"),
             ("SET lock:a stranger NX PX 9000", "nil"),
@@ -82,7 +82,8 @@ fn a_record_of_a_later_version_is_neither_judged_nor_written() {
     }
 }
 
-/// Whoever takes it free has it on the terms that it asked for: nobody would renew a TTL that the proxy chose.
+/// A client that takes the free lock has it on the terms that it asked for: a TTL that the proxy chose would
+/// not be renewed.
 #[test]
 fn a_free_lock_beside_such_a_record_is_taken_as_asked_and_stays_unrecorded() {
     for record in of_later_versions() {
@@ -184,7 +185,7 @@ fn check_names_both_versions() {
     }
 }
 
-/// What stands where a record of ours should, and is none, is replaced; no connection ends over it.
+/// A value in the place of a record that is not a record is replaced; no connection ends because of it.
 #[test]
 fn what_is_no_record_is_replaced() {
     let others: [&[u8]; 6] = [b"", b"1", b"1L", b"hello", &[b'1'; 300], &[b"1L@".as_slice(), &[b'x'; 300]].concat()];

@@ -1,11 +1,11 @@
-//! Commands that Redis refuses to queue, or whose block it refuses at EXEC: out of memory, without enough replicas. With a lock
-//! command in the block it is as without the proxy: all of it or nothing.
+//! Commands that Redis refuses to queue, or whose block it refuses at EXEC: out of memory, without enough replicas. A block
+//! with a lock command behaves as without the proxy: all of it is carried out, or nothing.
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Server};
 
 const TOKEN: &str = "6e3d0bcd-9c1e-4a07";
 
-/// What may stand in a block beside a job that is taken from its queue.
+/// The commands that may stand in a block beside a job that is taken from its queue.
 const COMMANDS: &[&str] = &[
     "SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 9000",
     "SETNX lock:a 1",
@@ -47,7 +47,7 @@ enum Begins {
     BeforeExec,
 }
 
-/// Runs a block with this command; what was answered, and what is left.
+/// Runs a block with this command; returns the replies, and the keys that are left.
 fn run(client: &Client, admin: &Client, command: &str, condition: (&str, &str), begins: Begins) -> Vec<String> {
     for line in ["DEL lock:a lock:b", "DEL held:a", "DEL jobs", "DEL done"] {
         client.sends(line).reply();
@@ -71,7 +71,7 @@ fn run(client: &Client, admin: &Client, command: &str, condition: (&str, &str), 
         refuse();
     }
     let executed = client.sends("EXEC").reply().to_string();
-    // Of an error in a script that is understood the place in its text is not told.
+    // For an error in a recognised script, the place in its text is not reported.
     let place = " script: ";
     said.push(match (executed.find(place), executed.rfind(".]")) {
         (Some(from), Some(to)) => executed[..from].to_owned() + &executed[to + 1..],
@@ -105,7 +105,7 @@ fn a_block_that_redis_refuses_is_refused_as_a_whole() {
         for condition in CONDITIONS {
             for begins in [Begins::Ahead, Begins::WithinTheBlock, Begins::BeforeExec] {
                 for command in &commands {
-                    // That a policy refuses, whatever Redis would say.
+                    // A policy refuses this, whatever Redis would reply.
                     if command.starts_with("PERSIST") && matches!(mode, Mode::Enforce) {
                         continue;
                     }

@@ -1,8 +1,9 @@
-//! Reading the configuration again: half a file is often a valid one, and must not drop what is governed.
+//! Reading the configuration again: half a file is often a valid file, and must not end the governing of
+//! locks.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for};
 
-/// Three namespaces in enforce mode, with what a file has that is worth losing.
+/// Three namespaces in enforce mode, with settings whose loss would matter.
 fn three(redis: &Redis) -> ProxyBuilder {
     let more = |name: &str, keys: &str| {
         format!(
@@ -19,7 +20,7 @@ fn three(redis: &Redis) -> ProxyBuilder {
 
 const LOCKS: [&str; 4] = ["lock:a", "mutex:a", "order_lock_a", "nightly_running"];
 
-/// What a stranger may do to the locks that somebody holds, and how long those may be held.
+/// What a stranger may do to the locks that another client holds, and how long those may be held.
 fn is_governed(redis: &Redis, holder: &Client, stranger: &Client) {
     for lock in LOCKS {
         holder.sends(format!("SET {lock} value-of-the-holder NX EX 86400")).gets("+OK");
@@ -117,7 +118,7 @@ fn an_order_for_enforce_mode_is_not_undone_by_a_signal() {
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     bob.sends("DEL lock:job").gets(":0");
-    // Back to monitor mode is one order, as ever.
+    // The way back to monitor mode is one order, as always.
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
     proxy.reload(&text);
     wait_for("the reload", || proxy.metric("lockwarden_config_last_reload_successful") == 1.0);
@@ -148,7 +149,7 @@ fn the_command_line_orders_modes_and_reloads() {
     assert_eq!(end.code, Some(1), "{end:?}");
     let end = types(&["mode", "loud"]);
     assert_eq!(end.code, Some(2), "{end:?}");
-    // What is refused has changed nothing, neither what is in force nor what is shown of it.
+    // The refused reload has changed nothing, neither the configuration in force nor what is shown of it.
     assert!(shown_as("enforce") && !shown_as("monitor"));
     let (holder, stranger) = (proxy.client(), proxy.client());
     holder.sends("SETNX lock:job a1").gets(":1");
@@ -188,7 +189,7 @@ fn what_is_kept_over_a_reload_stays_with_its_own_namespace() {
     let alice = proxy.client();
     alice.sends("SET lock:1 a1 NX").gets("+OK");
     alice.sends("SET lock:2 a2 NX PX 60000").gets("+OK");
-    // What the walk over the server found is known, too.
+    // The findings of the walk over the server are known, too.
     let report = |name: &str| {
         let report = proxy.api("report");
         let namespaces = report["namespaces"].as_array().expect("an array").clone();
@@ -236,7 +237,7 @@ fn a_block_that_was_begun_before_a_reload_is_counted_where_it_was_judged() {
     let alice = proxy.client();
     alice.sends("MULTI").gets("+OK");
     alice.sends("SET nightly_running a1 NX PX 5000").gets("+QUEUED");
-    // What was the third namespace is none any more.
+    // The third namespace is gone.
     let text = text.split("[[namespace]]").take(2).collect::<Vec<_>>().join("[[namespace]]");
     let (status, answer) = proxy.reloads(text.as_bytes(), "/reload?allow=weaker");
     assert_eq!(status, 200, "{answer}");

@@ -1,5 +1,5 @@
-//! How leases are renewed: many in one call, what ends first before the others, and nothing else that
-//! the proxy does in the way. That they are renewed at all is in `keep_alive`.
+//! How leases are renewed: many in one call, those that end first before the others, and not delayed by the
+//! proxy's other work. `keep_alive` tests that they are renewed at all.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ fn leases_of_several_databases_are_renewed() {
     }
 }
 
-/// A lease that is over by its time is not made again: what became of the lock meanwhile nobody can say.
+/// A lease that is over by its time is not made again: what became of the lock meanwhile is unknown.
 #[test]
 fn a_lease_that_ran_out_while_redis_did_not_answer_is_counted_and_not_made_again() {
     let redis = Redis::start();
@@ -97,7 +97,7 @@ fn a_lease_that_ran_out_while_redis_did_not_answer_is_counted_and_not_made_again
     assert!(proxy.metric("lockwarden_keep_alive_lateness_seconds_count") >= 2.0);
 }
 
-/// The record outlives its lease as long as it must, although most renewals leave it alone.
+/// The record lives as much longer than its lease as it must, although most renewals do not write it.
 #[test]
 fn a_record_lives_longer_than_its_lease_by_what_was_promised() {
     let redis = Redis::start();

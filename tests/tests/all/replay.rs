@@ -21,7 +21,7 @@ struct Trail {
 }
 
 impl Trail {
-    /// What the clients `billing` and `sales` did.
+    /// The trail of the clients `billing` and `sales`.
     fn written() -> Trail {
         let directory = tempfile::tempdir().expect("a directory");
         let redis = Redis::start();
@@ -38,7 +38,7 @@ impl Trail {
             client.sends(format!("SET lock:{name}:2 {UUID} NX PX 8000")).gets("+OK");
             client.sends(format!("GET lock:{name}:2")).gets(format!("$36 {UUID}"));
             client.sends(format!("PEXPIRE lock:{name}:2 9000")).gets(":1");
-            // A stranger's release is refused by Redis, which knows the proofs, and by no policy.
+            // A stranger's release is refused by the step on Redis, which knows the proofs, and by no policy.
             proxy.client().sends(format!("DEL lock:{name}:2")).gets_error("LOCKDENIED not-owner");
             client.sends(format!("DEL lock:{name}:2")).gets(":1");
         }
@@ -115,7 +115,7 @@ fn what_another_configuration_answers_otherwise_is_told_by_change_and_applicatio
         let found = changes.iter().find(|change| change["change"] == words);
         found.unwrap_or_else(|| panic!("no {words}: {changes:#?}"))
     };
-    // One SETNX and one SET of each client; of the other client the rule is in the way.
+    // One SETNX and one SET of each client; the rule refuses those of the other client.
     let refused = find("permitted → refused limited by rules, rule team");
     assert_eq!((&refused["questions"], &refused["applications"]), (&2.into(), &serde_json::json!({"sales": 2})));
     assert_eq!((&refused["example"]["command"], &refused["example"]["key"]), (&"SETNX".into(), &"lock:sales:1".into()));
@@ -144,7 +144,7 @@ fn what_another_configuration_answers_otherwise_is_told_by_change_and_applicatio
     assert_eq!(changes[0]["questions"], 2, "the constants: {changes:#?}");
 }
 
-/// A policy of one's own may look at what an owner token says.
+/// An operator's own policy may look at the text of an owner token.
 #[test]
 fn an_answer_that_depends_on_what_an_owner_token_says_is_counted_as_open() {
     let trail = Trail::written();

@@ -1,5 +1,5 @@
-//! What `lockwarden_observations_total` and its log lines tell of pools, shared connections and owner
-//! tokens, in both modes and for every way to say a thing. Which setting each asks for:
+//! What `lockwarden_observations_total` and its log lines report about pools, shared connections and owner
+//! tokens, in both modes and for every form of a command. The setting that each report suggests:
 //! docs/ownership.md. All clients of a test are one process; those from one address are one client.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, wait_for};
@@ -21,7 +21,7 @@ fn kind(name: &str) -> String {
     format!("lockwarden_observations_total{{namespace=\"locks\",kind=\"{name}\"}}")
 }
 
-/// Where each mode is played.
+/// Plays this in each mode.
 fn in_both_modes(redis: &Redis, play: impl Fn(Mode, &dyn Fn() -> ProxyBuilder)) {
     for mode in [Mode::Enforce, Mode::Monitor] {
         redis.client().sends("FLUSHALL").gets("+OK");
@@ -38,7 +38,7 @@ fn a_value_that_two_clients_take_locks_with_is_reported() {
         bob.sends("CLIENT SETNAME stock").gets("+OK");
         let shared = kind("shared-token");
 
-        // Alice's alone, whichever locks she takes with it; and a deadline is nobody's.
+        // The value is Alice's alone, whichever locks she takes with it; and a deadline names no client.
         for lock in ["lock:a", "lock:a", "lock:b"] {
             alice.sends(format!("SET {lock} {SAME} NX PX 9000")).gets("+OK");
             alice.sends(format!("DEL {lock}")).gets(":1");
@@ -146,7 +146,7 @@ fn a_shared_value_takes_no_lock_where_the_setting_says_so() {
     });
 }
 
-/// A repetition is told that it holds the lock because the value is its own. This one is nobody's own.
+/// A repetition is told that it holds the lock because the value is its own. This one is no client's own.
 #[test]
 fn a_shared_value_is_no_repetition() {
     let redis = Redis::start();
@@ -182,7 +182,7 @@ fn a_connection_that_is_refused_its_own_lock_is_shared_by_threads() {
         one.counts(&shared, 3.0);
         alice.sends("MSETNX lock:free 1 lock:a 1").gets(":0");
         one.counts(&shared, 4.0);
-        // Another field of a hash: somebody else, over the holder's connection.
+        // Another field of a hash: another holder, over the same connection.
         assert_eq!(alice.eval(ENTER, &["lock:h"], &[SAME, "9000"]), "$2 in");
         assert_eq!(alice.eval(ENTER, &["lock:h"], &["another-thread-of-it", "9000"]), "$3 out");
         one.counts(&shared, 5.0);
@@ -230,7 +230,7 @@ fn a_tokenless_release_or_extension_after_a_refusal_is_reported() {
         bob.eval(LEAVE, &["lock:a", "other"], &[]);
         two.counts(&found, counted + 2.0);
 
-        // Not the ones that say whose it is, nor one that meets no lease, nor one that was not refused.
+        // Not commands that name the owner, nor one that meets no lease, nor one that was not refused.
         redis.client().sends("DEL lock:a").reply();
         alice.sends(&takes).gets("+OK");
         bob.sends("SETNX lock:a 1").gets(":0");
@@ -282,8 +282,8 @@ fn a_lock_that_is_meant_to_outlive_its_connection_is_reported() {
     });
 }
 
-/// What a holder does that does not know that its lease is over, counted once however it begins; where
-/// it took the lock away by that, it is the holder and late no more.
+/// The first act of a holder that does not know that its lease is over is counted once, whatever the act.
+/// Where the act took the lock away from another client, the late client is now the holder, and late no more.
 #[test]
 fn a_late_holders_first_act_is_one_overlap_in_either_mode() {
     const SCRIPT: &str =
@@ -364,7 +364,7 @@ fn writes_of_guarded_data_over_a_connection_on_which_a_lease_ran_out_are_reporte
 
         // Three connections of a pool.
         let (second, third) = (proxy.client_from(ALICES), proxy.client_from(ALICES));
-        // Which process each is has been looked up when one gave back what the other took.
+        // The process of each has been looked up when one gave back a lock that the other took.
         takes(&second, "lock:other", "alices-other-5d7f9012");
         third.sends("DEL lock:other").gets(":1");
         lets_run_out(&alice, "lock:sale:4", "alices-seventh-8d20f");

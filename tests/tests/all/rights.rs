@@ -29,7 +29,7 @@ fn commands() -> BTreeSet<String> {
         .collect()
 }
 
-/// What users may do, as rules of an ACL behind their name and password.
+/// The rights of the users, as ACL rules after their name and password.
 fn users() -> Vec<(String, String)> {
     let mut users: Vec<(String, String)> =
         commands().into_iter().map(|command| (format!("no-{command}"), format!("~* &* +@all -{command}"))).collect();
@@ -58,7 +58,7 @@ fn add_users(redis: &Redis) {
     }
 }
 
-/// What an application has of its own in this idiom: for each key its value and whether it has a TTL.
+/// The application's own keys in this idiom: for each its value and its rounded TTL.
 fn state(client: &Client, tag: &str) -> Vec<String> {
     let keys = ["lock", "other", "jobs", "count"];
     keys.iter()
@@ -119,7 +119,7 @@ fn monitored_a_user_without_a_command_has_the_answers_and_effects_of_redis_itsel
     assert!(proxy.metric("lockwarden_unjudged_commands_total{why=\"no-rights\"}") > 100.0);
 }
 
-/// What stands on Redis of one lock, with its record.
+/// The keys of one lock on Redis, with its record.
 fn lease(admin: &Client, tag: &str) -> (Vec<String>, Option<Record>) {
     let record = Record::of(admin, &format!("lock:{tag}"));
     (state(admin, tag), record.map(Record::without_process))
@@ -160,7 +160,7 @@ fn all_or_nothing(redis: &Client, client: &Client, idiom: &Idiom, tag: &str) {
             assert_eq!(after, before, "{context}");
         }
         let live = after.1.as_ref().is_some_and(|record| record.state == State::Live);
-        // A lock that was there without a record, as before the proxy came, is nobody's affair.
+        // Only a lock from before the proxy could be held without a record, and there is none here.
         if is_held(&after.0) {
             assert!(live, "{context}: held without a record: {after:?}");
             assert!(!after.0[0].ends_with(" -1"), "{context}: without a TTL: {after:?}");
@@ -171,7 +171,7 @@ fn all_or_nothing(redis: &Client, client: &Client, idiom: &Idiom, tag: &str) {
     }
 }
 
-/// The rights change while the session lives, and what is known of them is not true any more.
+/// The rights change while the session lives, so what the proxy knows of them is no longer true.
 #[test]
 fn rights_that_are_taken_from_a_living_session() {
     let (straight, redis) = (Redis::start(), Redis::start());
@@ -194,8 +194,8 @@ fn rights_that_are_taken_from_a_living_session() {
             admin.sends(format!("ACL SETUSER {user} -{command}")).gets("+OK");
         }
         for (at, idiom) in IDIOMS.iter().enumerate() {
-            // What a step in a block lacks only EXEC can say; and that a script may not be sent any more is seen
-            // when rights are looked at again.
+            // Only EXEC shows which right a step in a block lacks; and the proxy notices that a script may not
+            // be sent any more when it looks at the rights again.
             let in_block = idiom.name.contains("block");
             if !in_block && !["eval", "evalsha"].contains(&command.as_str()) {
                 compare((&admins[0], &direct), (&admins[1], &watched), idiom, &format!("{command}-v{at}"), &user);
@@ -239,7 +239,7 @@ fn checked(url: &str) -> Finished {
     run_to_end(command.arg(&file))
 }
 
-/// Nobody named a user, so it is the default one that is logged in.
+/// No user was named, so it is the default one that is logged in.
 #[test]
 fn a_default_user_without_info_is_one_that_is_logged_in() {
     let redis = Redis::start();
@@ -314,7 +314,7 @@ fn what_the_own_user_lacks_is_said_once_as_an_error() {
     let proxy = Proxy::enforcing(&redis);
     proxy.client().sends("SETNX lock:a 1").gets(":1");
     assert_eq!(proxy.logged(&["lacks rights"]), 0);
-    // What it costs is said of what is missing, and of nothing else.
+    // The consequences are reported for missing rights, and for nothing else.
     let admin = redis.client();
     admin.sends("ACL SETUSER keeper reset on >pw ~* +@all -set").gets("+OK");
     let proxy = ProxyBuilder::for_backend(&url).start();

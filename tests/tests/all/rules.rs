@@ -1,5 +1,5 @@
-//! Rules of a namespace (`[[namespace.rule]]`): what a client is told, what people find out afterwards, and what a reload
-//! changes. What expressions mean is tested beside the language.
+//! Rules of a namespace (`[[namespace.rule]]`): the replies to clients, what people can find out afterwards, and what a
+//! reload changes. The meaning of expressions is tested beside the language.
 
 use std::fs;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ fn id_of(line: &str) -> String {
     rest.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// What the operator calls a client, and what it is known by where no table does.
+/// The operator's name for a client, and the client's own name where no table gives one.
 #[test]
 fn a_rule_may_go_by_the_application_of_a_client() {
     let redis = Redis::start();
@@ -116,7 +116,7 @@ fn a_refusal_names_the_rule_in_the_reply_the_record_why_and_the_metrics() {
 #[test]
 fn a_script_is_refused_by_the_same_rule_as_a_command() {
     let redis = Redis::start();
-    // What a script will store is not known before it runs.
+    // The value that a script will store is not known before it runs.
     let text = TEAM.replace("token.class != \"uuid\"", "!(token.class in [\"uuid\", \"none\"])");
     let proxy = rules(&redis, &text).start();
     let client = proxy.client();
@@ -155,7 +155,7 @@ fn a_rule_that_only_reports_refuses_nothing_and_is_told() {
     });
     assert!(told.contains("lock:stock:*"), "{told}");
     proxy.logs(&["\"would have been refused\"", "\"rule\":\"token\""]);
-    // What it holds is governed like any other lock.
+    // Its lock is governed like any other.
     proxy.client().sends("DEL lock:stock:7").gets(":0");
     client.sends("DEL lock:stock:7").gets(":1");
 }
@@ -242,7 +242,7 @@ fn the_shipped_rules_are_checked_and_cost_what_check_says() {
     assert!(line.contains(" of 20,000 steps a question"), "{line}");
 }
 
-/// What `lockwarden policy rules` says of these rules, compared with older ones where there are some.
+/// The output of `lockwarden policy rules` for these rules, compared with older ones where there are some.
 fn looked_at(rules: &str, older: Option<&str>) -> Finished {
     let directory = tempfile::tempdir().expect("a directory for the configuration");
     let namespace = "[[namespace]]\nname = \"team\"\nkeys = [\"lock:*\"]\n";

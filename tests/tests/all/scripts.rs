@@ -37,7 +37,7 @@ fn an_unknown_script_by_its_sha(world: &World) {
 }
 in_every_world!(an_unknown_script_by_its_sha);
 
-/// Scripts without a lock key, and scripts that cannot write, are nobody's business.
+/// Scripts without a lock key, and scripts that cannot write, are passed through.
 fn scripts_that_touch_no_lock(world: &World) {
     let alice = world.client();
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
@@ -58,7 +58,7 @@ fn an_unknown_sha_on_a_lock_key_asks_for_the_text() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
-    // The server knows it, the proxy does not: only the text tells what it does.
+    // The server knows it, the proxy does not: only the text shows what it does.
     let sha = redis.client().sends_arguments(&["SCRIPT", "LOAD", UNKNOWN]).text();
     alice.sends(format!("EVALSHA {sha} 1 lock:job v")).gets_error("NOSCRIPT No matching script.");
     alice.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
@@ -127,7 +127,7 @@ fn a_sha_that_redis_does_not_know_either_fails_in_its_place_of_a_block() {
     });
     assert_eq!(said[0], said[1]);
     assert!(said[0].1.starts_with("[-NOSCRIPT "), "{said:?}");
-    // Redis knows this one and the proxy does not, so nobody can say what it would do.
+    // Redis knows this one and the proxy does not, so the proxy cannot tell what it would do.
     alice.sends("MULTI").gets("+OK");
     alice.sends(format!("EVALSHA {known} 1 plain")).gets_error("LOCKDENIED unsafe-script cmd=EVALSHA");
     alice.sends("EXEC").gets_error("EXECABORT ");
@@ -192,7 +192,8 @@ fn monitor_mode_runs_an_unknown_script_with_its_own_reply_in_a_block_too() {
     alice.sends("EXEC").gets("[$1 v]");
 }
 
-/// Such a text takes as many steps to be read as are taken for any, and is read beside the threads that serve clients.
+/// Reading such a text takes the most steps that are allowed for any text, and happens outside the threads that serve
+/// clients.
 #[test]
 fn a_long_text_is_understood_like_a_short_one() {
     let redis = Redis::start();

@@ -1,5 +1,6 @@
-//! Scripts that write guarded data (`[[guard]]`). One that names a lock is judged key by key in the step that runs it, by the record
-//! of the lock that guards the key; what only the run of a script tells is counted.
+//! Scripts that write guarded data (`[[guard]]`). A script that names a lock is judged key by key in the step
+//! that runs it, by the record of the lock that guards the key; keys that show only when the script runs are
+//! counted.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, Server};
 
@@ -106,7 +107,7 @@ fn the_holder_writes_it_in_each() {
     proxy.counts(&said("enforce", "holder"), WRITERS.len() as f64);
 }
 
-/// What a script does to the lock in the same run counts, and so does that it carries the owner token.
+/// It counts what a script does to the lock in the same run, and also that it carries the owner token.
 #[test]
 fn a_script_that_takes_the_lock_or_carries_its_token_writes_as_the_holder() {
     let redis = Redis::start();

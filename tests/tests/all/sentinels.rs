@@ -1,5 +1,6 @@
-//! What Sentinel itself does when a primary loses its place, for those who build on it: each kind of failover has
-//! another server answer as the primary, and the old one takes writes meanwhile where nobody has told it.
+//! What Sentinel itself does when a primary loses its place, which other tests rely on: after each kind of
+//! failover another server answers as the primary, and the old one takes writes meanwhile, unless it was told of
+//! the change.
 
 use lockwarden_tests::{Failover, Sentinels, soak};
 
@@ -21,7 +22,7 @@ fn every_kind_of_failover_ends_with_another_primary_and_heals() {
         eprintln!("{}: {:?} until named", kind.words(), switched.named - switched.began);
         all.server(new).client().sends("SET written on-new").gets("+OK");
         match kind {
-            // Sentinel has not told it, and nobody else does.
+            // Sentinel has not told it, and nothing else does.
             Failover::Planned | Failover::PrimaryCutOff | Failover::SentinelCutOff => {
                 let old = lockwarden_tests::Client::connect_plain(old);
                 old.sends("SET written on-old").gets("+OK");

@@ -54,7 +54,7 @@ fn exclusion_holds_over_two_proxies_under_contention() {
                         client.sends("DEL lock:busy").gets(":1");
                         sections += 1;
                     } else {
-                        // Everybody's `finally`, also of those who did not get it.
+                        // The `finally` of every client, also of those that did not get the lock.
                         client.sends("DEL lock:busy").gets(":0");
                     }
                 }
@@ -94,7 +94,7 @@ fn a_restarted_proxy_knows_every_lease() {
     let (alice, bob) = (second.client(), second.client());
     bob.sends("DEL lock:job").gets(":0");
     bob.sends("SETNX lock:job b1").gets(":0");
-    // Without her value or a look at it, her raw DEL is anybody's.
+    // Without her value or a look at it, her raw DEL could be any client's.
     alice.sends("DEL lock:job").gets(":0");
     alice.sends("GET lock:job").gets(format!("${} {ALICES}", ALICES.len()));
     alice.sends("DEL lock:job").gets(":1");

@@ -1,6 +1,6 @@
-//! The scripts write the way that most calls go twice: briefly, because Redis pays for every line,
-//! and once more as part of what any call may need. Whatever stands on Redis and whatever is asked,
-//! both ways must do the same. And what a group of steps does for each lock must be what its own step does, or nothing.
+//! The scripts have the most common case twice: as a shortcut, because Redis pays for every line, and as part of the
+//! general code. For every state of Redis and every request, both must do the same. And a group of steps must do for
+//! each lock what its own step does, or nothing.
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::companion::{companion_key, debts_beside};
@@ -13,13 +13,13 @@ use lockwarden_tests::{Client, Numbers, Redis};
 
 const CASES: usize = 3_000;
 const LOCK: &str = "lock:a";
-/// What TIME answers in every script, so that what is written can be compared.
+/// The reply of TIME in every script, so that the written records can be compared.
 const CLOCK: &str = "{'1795261959','31331'}";
 const CLOCK_MS: u64 = 1_795_261_959_031;
-/// Less than the TTLs of the cases differ by, and more than a case takes.
+/// Less than the difference between the TTLs of the cases, and more than a case takes.
 const SAME_TTL_MS: i64 = 5_000;
 
-/// A script as it is, and without its brief ways.
+/// A script as it is, and without its shortcuts.
 struct Both {
     script: &'static Script,
     brief: String,
@@ -52,7 +52,7 @@ impl Both {
     }
 }
 
-/// What stands on Redis before a step.
+/// The state of Redis before a step.
 #[derive(Clone, Debug)]
 struct Before {
     lock: Option<Vec<u8>>,
@@ -72,7 +72,8 @@ const VALUES: [&str; 5] = [
 const GRANTS: [&[u8]; 2] = [b"grant-grant-gran", b"another-grant-of"];
 const SESSIONS: [&[u8]; 2] = [b"session-session-", b"another-session-"];
 const CLIENTS: [&[u8]; 2] = [b"client-A", b"client-B"];
-/// The rules about ownership, and what debts that were made under them call each client: the first digits of a SHA-1 over both.
+/// The rules about ownership, and the names of clients in debts that were made under them: the first digits of a SHA-1 over
+/// both.
 const RULES: &[u8] = b"01234567";
 const DEBTORS: [&[u8]; 2] = [b"2d89728c", b"3b2206fc"];
 const PROCESSES: [&[u8]; 4] = [&[0; 8], &[255; 8], b"process1", b"process2"];
@@ -155,7 +156,7 @@ impl Before {
     }
 }
 
-/// What a step answered and left behind.
+/// The reply of a step, and the state after it.
 #[derive(Debug)]
 struct After {
     answer: Result<Answers, AskedBack>,
@@ -179,7 +180,7 @@ fn after(redis: &Client, text: &str, arguments: &[Vec<u8>]) -> After {
     After { answer, left, ttls }
 }
 
-/// What a step about this lock is answered.
+/// The reply to a step about this lock.
 fn asked(redis: &Client, lock: &str, text: &str, arguments: &[Vec<u8>]) -> Bytes {
     let [lock, record, _] = keys(lock);
     let mut words: Vec<&[u8]> = vec![b"EVAL", text.as_bytes(), b"2", lock.as_bytes(), record.as_bytes()];
@@ -197,14 +198,14 @@ fn answer(raw: &Bytes) -> Result<Answers, AskedBack> {
     }
 }
 
-/// What stands there, and for how long.
+/// The values of the keys, and their TTLs.
 fn left(redis: &Client, lock: &str) -> (Vec<Vec<u8>>, Vec<i64>) {
     let keys = keys(lock);
     let [lock, record, debts] = &keys;
     let left = [("DUMP", lock), ("DUMP", record), ("GET", debts)].map(|(command, key)| {
         redis.write(&lockwarden_tests::encode(&[command, key.as_str()]));
         let mut reply = redis.raw_reply();
-        // When counting begins is reckoned from now.
+        // The time at which counting begins is relative to now.
         let counted_later = reply
             .windows(DEBT_BYTES)
             .position(|entry| entry[0] == WAITS && entry[DEBT_ENDS..].iter().all(u8::is_ascii_digit));
@@ -217,8 +218,8 @@ fn left(redis: &Client, lock: &str) -> (Vec<Vec<u8>>, Vec<i64>) {
     (left.to_vec(), ttls.to_vec())
 }
 
-/// Plays all cases both ways. At least so many must have gone the brief one: a script that never
-/// does would agree with itself.
+/// Plays all cases both ways. At least this many must take the shortcut: a script that never takes it would
+/// be compared with itself.
 fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_briefly: usize) {
     let server = Redis::start();
     let redis = server.client();
@@ -243,7 +244,7 @@ fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_b
     assert!(briefly > least_briefly, "only {briefly} of {CASES}");
 }
 
-/// Whether the answer was one string.
+/// Whether the reply was one string.
 fn goes_briefly(redis: &Client, both: &Both, before: &Before, arguments: &[Vec<u8>]) -> bool {
     before.put(redis, LOCK);
     asked(redis, LOCK, &both.brief, arguments).starts_with(b"$")
@@ -340,7 +341,7 @@ fn first_of(requests: &[u8]) -> Bytes {
     Bytes::copy_from_slice(&requests[..first.bytes])
 }
 
-/// A step of a group, and what stands on Redis before it.
+/// A step of a group, and the state of Redis before it.
 struct Asked<'a> {
     lock: &'static str,
     kind: usize,
@@ -382,7 +383,7 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
         if order.is_empty() {
             continue;
         }
-        // What goes by itself is behind the group.
+        // A step that is sent alone comes after the group.
         let request = first_of(&request);
         asked_for.iter().for_each(|one| one.before.put(&redis, one.lock));
         let Value::Array(mut words) = parse_reply(&request, Protocol::Resp2).expect("a request") else {

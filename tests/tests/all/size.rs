@@ -1,5 +1,5 @@
-//! How much code there is: tokens by folder, held by a table in CONTRIBUTING.md, so that growth is a decision. Formatting changes no
-//! token; tests, examples, comments and documentation are not counted.
+//! The amount of code: tokens by folder, limited by a table in CONTRIBUTING.md, so that growth is a decision.
+//! Formatting changes no token; tests, examples, comments and documentation are not counted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::documentation::repository;
 
 /// How far a folder may be from its line, in hundredths of the line.
 const MAX_OFF: usize = 2;
-/// What two folders of a few files may differ by without being worth a line.
+/// A difference, in tokens, that is too small to matter for a folder of a few files.
 const LITTLE: usize = 60;
 
 /// The tokens of code, a pair of brackets being two.

@@ -1,5 +1,5 @@
-//! `sessions = "multiplexed"`: a shared connection on which nothing comes any more, for whatever
-//! reason, and those who would go on.
+//! `sessions = "multiplexed"`: a shared connection on which replies no longer come, for any reason, and its
+//! clients that could go on.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ fn through(forwarder: &Forwarder) -> Proxy {
     ProxyBuilder::for_backend(&format!("redis://{}", forwarder.address())).multiplexed().start()
 }
 
-/// Whoever writes while writes are held back waits, as on Redis; whoever reads does not.
+/// A client that writes while writes are held back waits, as on Redis; a client that reads does not.
 #[test]
 fn a_write_that_waits_holds_no_reader_up() {
     let redis = Redis::start();
@@ -25,7 +25,7 @@ fn a_write_that_waits_holds_no_reader_up() {
     redis.client().sends("CLIENT PAUSE 60000 WRITE").gets("+OK");
     writer.write(&encode(&["SET", "plain", "2"]));
     taker.write(&encode(&["SETNX", "lock:other", "a1"]));
-    // Behind them, and before anybody could know that they wait.
+    // Behind them, and before the proxy can know that they wait.
     reader.sends("GET plain").gets("$1 1");
     for _ in 0..20 {
         reader.sends("GET plain").gets("$1 1");
@@ -35,7 +35,7 @@ fn a_write_that_waits_holds_no_reader_up() {
         reader.sends("PING").gets("+PONG");
         proxy.client().sends("GET plain").gets("$1 1");
     }
-    // In one breath a client's own read waits for its own write, as on Redis.
+    // In one write, a client's own read waits for its own earlier write, as on Redis.
     let both = proxy.client();
     both.write(&encode(&["GET", "plain"]));
     both.then().gets("$1 1");
@@ -48,7 +48,7 @@ fn a_write_that_waits_holds_no_reader_up() {
     both.then().gets("$2 23");
 }
 
-/// What the proxy writes into a record for a client that has just read goes where writes go.
+/// The proxy's write into a record, for a client that has just read, goes over the connection for writes.
 #[test]
 fn what_the_proxy_writes_for_a_client_holds_no_reader_up() {
     let redis = Redis::start();
@@ -58,7 +58,7 @@ fn what_the_proxy_writes_for_a_client_holds_no_reader_up() {
     let pauser = redis.client();
     for round in 0..3 {
         let holder = proxy.client();
-        // Who the holder is, is looked up a moment later.
+        // The holder's process is looked up a moment later.
         holder.sends(format!("SETNX lock:{round} {round}")).gets(":1");
         holder.sends("GET plain").gets("nil");
         pauser.sends("CLIENT PAUSE 60000 WRITE").gets("+OK");
@@ -74,7 +74,7 @@ fn what_the_proxy_writes_for_a_client_holds_no_reader_up() {
     }
 }
 
-/// Reads and writes go by different connections; what one client said stays in its order all the same.
+/// Reads and writes use different connections; the commands of one client still keep their order.
 #[test]
 fn what_a_client_reads_and_writes_happens_in_its_order() {
     let redis = Redis::start();
@@ -100,7 +100,7 @@ fn what_a_client_reads_and_writes_happens_in_its_order() {
     });
 }
 
-/// Reads and writes of a client's own counters, and what each has to answer.
+/// Reads and writes of a client's own counters, and the reply that each must get.
 fn burst(dice: &mut Numbers, me: &str, counters: &mut Vec<u64>) -> (Vec<u8>, Vec<String>) {
     counters.resize(3, 0);
     let (mut bytes, mut replies) = (Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ fn burst(dice: &mut Numbers, me: &str, counters: &mut Vec<u64>) -> (Vec<u8>, Vec
     (bytes, replies)
 }
 
-/// Something between the proxy and Redis forgets one connection and says nothing.
+/// Something between the proxy and Redis drops one connection without notice.
 #[test]
 fn a_frozen_connection_is_given_up_and_nobody_new_gets_on_it() {
     for (asks, is_read) in [("GET frozen", true), ("INCR frozen", false)] {
@@ -136,7 +136,7 @@ fn a_frozen_connection_is_given_up_and_nobody_new_gets_on_it() {
         assert_eq!(forwarder.freezes_those_that_said("frozen"), 1);
         early.write(&encode(&asks.split(' ').collect::<Vec<_>>()));
 
-        // Until it is noticed, who comes gets on it, too.
+        // Until it is noticed, new clients get on it, too.
         let mut unlucky = Vec::new();
         let answers = comes_true(|| {
             let newcomer = proxy.client();
@@ -152,7 +152,7 @@ fn a_frozen_connection_is_given_up_and_nobody_new_gets_on_it() {
         idle.sends("GET plain").gets("$1 1");
         assert_eq!(proxy.ready(), Some(200));
 
-        // Who waits on it is told in the only way that there is.
+        // The clients that wait on it are told in the only possible way.
         let given_up = || proxy.logged(&["WARN", "given up"]) == 1;
         assert!(comes_true(given_up) || comes_true(given_up), "{}", proxy.log());
         early.then().gets_close();

@@ -1,5 +1,5 @@
-//! Locks that nobody has shown to the proxy, because they are older than it or went around it, are
-//! found by a slow walk over the server's keys.
+//! Locks that the proxy has not seen in a command, because they are older than it or were taken around it,
+//! are found by a slow walk over the server's keys.
 
 use lockwarden_tests::{Mode, Proxy, Redis, Server, wait_for};
 
@@ -54,7 +54,7 @@ fn a_walk_gives_a_ttl_where_the_operator_says_so() {
     redis.becomes_free("lock:seen");
     assert!(redis.pttl("lock:timed") > 10_000);
     assert_eq!(redis.pttl("plain"), -1);
-    // A lock that goes around the proxy later.
+    // A lock that is taken around the proxy later.
     around.sends("SET lock:new 1").gets("+OK");
     wait_for("the ceiling", || redis.pttl("lock:new") > 0);
     proxy.counts(&format!("{UNGOVERNED},ttl=\"none\"}}"), 0.0);

@@ -1,4 +1,5 @@
-//! TLS on both sides: who is let in, what stands in the way, what a certificate says, and files that change meanwhile.
+//! TLS on both sides: which clients are let in, which errors occur, what a certificate says, and files that change
+//! meanwhile.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -65,7 +66,7 @@ fn try_tls(proxy: &Proxy, trust: &Trust) -> std::io::Result<Client> {
     Client::try_tls(Ipv4Addr::LOCALHOST, proxy.tls_address(), trust)
 }
 
-/// Has the files looked at now.
+/// Makes the proxy look at the files now.
 fn reload(proxy: &Proxy) {
     let (status, said) = proxy.post("/reload");
     assert_eq!(status, 200, "{said}");
@@ -178,7 +179,8 @@ fn a_client_is_told_apart_and_called_by_the_name_in_its_certificate() {
         let clients = proxy.api("connections");
         assert_eq!(clients["connections"][0]["client"]["certificate"], name, "{clients}");
     }
-    // By its common name, unless the configuration says otherwise. A certificate without one is good, and names nobody.
+    // By its common name, unless the configuration says otherwise. A certificate without one is good, and names no
+    // client.
     let proxy = Proxy::builder(&redis).more(&place.asking("require")).start();
     let client = try_tls(&proxy, &place.trust(Some(&own))).expect("it is let in");
     client.sends("PING").gets("+PONG");
@@ -240,7 +242,7 @@ fn what_is_no_tls_or_an_old_one_is_closed_and_counted() {
     assert_eq!((alert.first(), alert.last()), (Some(&21), Some(&40)));
     hears(b"\x16\x03\x01\x00\x05hello");
     proxy.counts(&handshakes("client", "protocol", false), 4.0);
-    // Whoever only looks whether somebody listens has not failed.
+    // A client that only checks whether the port is open has not failed.
     drop(TcpStream::connect(proxy.tls_address()));
     // The other way round.
     let trust = place.trust(None);
@@ -304,7 +306,7 @@ fn dribbling_all(to: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Hands bytes on from a client, but for one, which is another then.
+/// Passes on the bytes of a client, but changes one of them.
 fn garbling(to: SocketAddr, at: usize) -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -404,7 +406,7 @@ fn sessions_are_resumed_until_the_authority_of_clients_changes() {
     reload(&proxy);
     assert!(try_tls(&proxy, &trust).is_err());
     proxy.counts(&handshakes("client", "unknown-ca", false), 1.0);
-    // Nobody was closed for it.
+    // No connection was closed for it.
     first.sends("PING").gets("+PONG");
 }
 
@@ -458,7 +460,7 @@ fn a_new_certificate_is_taken_while_clients_come_and_go() {
     proxy.logs(&["new connections use the certificates as they are now"]);
 }
 
-/// Looking at the files takes ten seconds, which is as long as other waits are patient.
+/// The proxy looks at the files every ten seconds only, so this waits for up to a minute.
 fn wait_for_long(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -631,7 +633,7 @@ fn a_balancer_that_hands_tls_through_says_before_it_who_comes() {
     assert_eq!(address, "203.0.113.9:40000", "{connections}");
 }
 
-/// Says this first and hands everything on then, both ways.
+/// Sends this first, and then passes everything on, both ways.
 fn relaying_behind(header: &'static [u8], to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -654,13 +656,13 @@ fn memory(proxy: &Proxy) -> f64 {
 #[test]
 fn an_idle_connection_with_tls_has_no_buffers() {
     const CLIENTS: usize = 1000;
-    /// What rustls keeps of a session, and what the allocator rounds up.
+    /// The memory that rustls keeps for a session, and the allocator's rounding.
     const MOST: f64 = 6.0 * 1024.0;
     let redis = Redis::with_arguments(&["--maxclients", "5000"]);
     let place = Place::new();
     let proxy = Proxy::builder(&redis).descriptors(8000).more(&place.listener("")).start();
     let trust = place.trust(None);
-    // What the first clients of either kind cost once.
+    // The first clients of each kind have a one-time cost.
     let mut kept: Vec<Client> =
         (0..50).flat_map(|_| [proxy.client(), Client::connect_tls(proxy.tls_address(), &trust)]).collect();
     for client in &kept {

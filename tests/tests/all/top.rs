@@ -1,4 +1,4 @@
-//! `lockwarden top` in a terminal: what stands on the screen, what the keys do, and that the terminal is as before at the end.
+//! `lockwarden top` in a terminal: what the screen shows, what the keys do, and that the terminal is restored at the end.
 
 use std::process::Command;
 
@@ -55,7 +55,7 @@ fn locks_applications_and_refusals_are_shown_while_they_change() {
     }
     assert!(lines[2].starts_with("KEY"), "{lines:?}");
     assert!(lines[2].contains("STATE ▲"), "{lines:?}");
-    // What the row that is chosen has beside that.
+    // The further details of the chosen row.
     assert!(lines[21].starts_with("KEY lock:a"), "{lines:?}");
 
     terminal.types("\t");
@@ -244,7 +244,7 @@ fn top_says_what_it_needs() {
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.stderr.contains("needs a terminal"), "{said:?}");
     assert_eq!(said.stdout, "");
-    // Who cannot be reached at first is told as by any other command.
+    // A proxy that cannot be reached at the start is reported as by any other command.
     let nobody = || vec!["127.0.0.1:1".to_owned()];
     for proxies in [nobody(), [nobody(), nobody()].concat()] {
         let terminal = Terminal::start(&mut top(&proxies), 80, 24);

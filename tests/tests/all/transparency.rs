@@ -1,5 +1,5 @@
-//! An untouched command stays untouched: the same bytes go to two fresh servers, to one of them
-//! through an enforcing proxy, and the same bytes must come back.
+//! An untouched command stays untouched: the same bytes go to two fresh servers, to one of them through an
+//! enforcing proxy, and both must send the same bytes back.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Twins {
     }
 }
 
-/// Sends a line to both and compares the bytes of the answers.
+/// Sends a line to both and compares the bytes of the replies.
 #[track_caller]
 fn same(pair: &(Client, Client), line: &str) {
     let replies = [&pair.0, &pair.1].map(|client| shown(client, line));
@@ -74,7 +74,7 @@ fn ordinary_commands_are_answered_byte_for_byte_under_resp3() {
 fn ordinary_commands_are_answered_byte_for_byte_in_one_pipeline() {
     let twins = Twins::start();
     let pair = twins.pair();
-    // BLPOP and XREAD BLOCK are told apart by nothing here: they just wait their turn.
+    // BLPOP and XREAD BLOCK are no exception here: they just wait their turn.
     let bytes: Vec<u8> = script().flat_map(|line| encode(&split(line))).collect();
     pair.0.write(&bytes);
     pair.1.write(&bytes);
@@ -297,7 +297,7 @@ fn a_client_that_stops_sending_still_gets_every_reply() {
         client.write(&bytes);
         client.half_closes();
         let answer = client.reads_to_end();
-        // Redis itself may close before it has answered; the proxy may not do worse than all.
+        // Redis itself may close before it has sent all replies; the proxy may send any beginning of them.
         assert!(b":1\r\n+OK\r\n$1\r\n1\r\n:1\r\n".starts_with(&answer), "{}", answer.escape_ascii());
     }
     let client = twins.proxy.client();
@@ -306,7 +306,8 @@ fn a_client_that_stops_sending_still_gets_every_reply() {
     assert_eq!(client.reads_to_end(), b"+PONG\r\n");
 }
 
-/// Nobody but the server knows whether such a command waits. So it has a while to answer, and what stands behind it is answered, too.
+/// Only the server knows whether such a command waits. So the server has a while to reply, and the commands
+/// behind it get their replies, too.
 #[test]
 fn what_stands_behind_an_unknown_command_is_answered_though_the_client_sends_no_more() {
     let requests: &[&[&str]] = &[

@@ -1,13 +1,13 @@
-//! The second barrier: `lockwarden acl` takes lock keys and records away from the users of applications, and `[[user_map]]` has
-//! sessions touch them as a twin. Around the proxy Redis itself refuses; through it everything works as before, and shows the
-//! client's own user.
+//! The second barrier: `lockwarden acl` takes lock keys and records away from the users of applications, and with
+//! `[[user_map]]` sessions touch them as a twin. Around the proxy Redis itself refuses; through the proxy everything works as
+//! before, and shows the client's own user.
 
 use std::fs;
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Record, Redis, Server, lockwarden, run_to_end, wait_for};
 use tempfile::TempDir;
 
-/// A server with a user for the proxy and one for an application, and where passwords of twins are.
+/// A server with a user for the proxy and one for an application, and the folder of the twins' passwords.
 pub(crate) struct Guarded {
     pub(crate) redis: Redis,
     folder: TempDir,
@@ -27,7 +27,7 @@ impl Guarded {
         guarded
     }
 
-    /// A command by a user who may everything.
+    /// Runs a command as a user with all rights.
     pub(crate) fn admin(&self, line: &str) -> String {
         let client = self.redis.client();
         client.sends("AUTH warden warden").reply();
@@ -39,7 +39,7 @@ impl Guarded {
         (self.redis, self.folder)
     }
 
-    /// What goes into a configuration for these users.
+    /// The part of a configuration for these users.
     pub(crate) fn tables(&self, users: &[&str]) -> String {
         let folder = self.folder.path().display();
         let mut text = format!("[backend_login]\nuser = \"warden\"\npassword_file = \"{folder}/warden\"\n");
@@ -194,7 +194,7 @@ fn a_login_that_redis_refuses_gets_no_locks() {
     assert_eq!(guarded.admin("EXISTS lock:a"), ":0");
     client.sends("AUTH shop pw").gets("+OK");
     client.sends("SETNX lock:a 1").gets(":1");
-    // Who is logged in stays who it is after a login that fails.
+    // After a failed login a client stays logged in as the same user.
     client.sends("AUTH shop wrong").gets_error("WRONGPASS");
     client.sends("DEL lock:a").gets(":1");
     client.sends("AUTH secret").gets("+OK");
@@ -293,7 +293,7 @@ fn a_user_that_is_changed_in_redis_ends_as_there() {
     for client in [&deleted, &changed] {
         client.sends("SETNX lock:a 1").gets(":1");
         client.sends("DEL lock:a").gets(":1");
-        // By its answer the client's own user is back.
+        // With its reply the client's own user is back.
         client.sends("ACL WHOAMI").gets("$4 shop");
     }
     guarded.admin("ACL SETUSER shop resetpass >new");
@@ -302,7 +302,7 @@ fn a_user_that_is_changed_in_redis_ends_as_there() {
         changed.write(b"SETNX lock:b 1\r\n");
         changed.reads_to_end();
     } else {
-        // What touches no lock goes on, as on Redis.
+        // Commands that touch no lock go on, as on Redis.
         changed.sends("SET plain 1").gets("+OK");
         // A lock is still granted, and then the client's own user is not let in any more.
         changed.sends("SETNX lock:b 1").gets(":1");
@@ -427,7 +427,7 @@ fn where_all_is_only_watched_nothing_is_different_for_the_application() {
         ("SETNX lock:a 1", ":1"),
         ("GET lock:a", "$1 1"),
         ("DEL lock:a", ":1"),
-        // What has no lock meaning is forwarded, and seen.
+        // Commands without a lock meaning are forwarded, and seen.
         ("HSET lock:h f 1", ":1"),
         ("HGET lock:h f", "$1 1"),
         ("RENAME lock:h lock:i", "+OK"),
@@ -459,7 +459,7 @@ fn commands_that_the_user_lost_go_on_through_the_proxy() {
     client.sends("GEORADIUS geo 13 38 100 km STORE near").gets(":1");
     client.sends("PFMERGE lock:a").gets_error("LOCKDENIED");
     client.sends("GEORADIUS geo 13 38 100 km STORE near STORE lock:a").gets_error("LOCKDENIED");
-    // What administers the server does not.
+    // Commands that administer the server are refused.
     is_refused(&client, "CONFIG SET maxmemory 0");
     is_refused(&client, "ACL SETUSER shop ~*");
     client.sends("SET lock:a mine NX PX 9000").gets("+OK");

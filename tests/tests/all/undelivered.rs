@@ -1,5 +1,5 @@
-//! A9: a grant that nobody heard of. The client timed out, closed, and comes again with the same
-//! value, while its first try had succeeded: without the proxy it blocks itself until the TTL.
+//! A9: a grant whose reply the client did not get. The client timed out, closed, and tries again with the
+//! same value, while its first try had succeeded: without the proxy it blocks itself until the TTL is over.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::thread;
@@ -34,8 +34,8 @@ enum Leaving {
 impl Leaving {
     const ALL: [Leaving; 4] = [Leaving::Closes, Leaving::Resets, Leaving::ClosesUnread, Leaving::ResetsUnread];
 
-    /// Those after which a lock is granted that the client has had before. A step for many clients leaves such a grant to a step of its own,
-    /// which is not sent for a client that is gone.
+    /// Those after which a lock is granted that the client has had before. A step for many clients leaves
+    /// such a grant to a separate step, which is not sent for a client that is gone.
     fn after_a_grant(proxy: Option<&Proxy>) -> &'static [Leaving] {
         match proxy.is_some_and(Proxy::is_multiplexed) {
             true => &Leaving::ALL[2..],
@@ -43,15 +43,15 @@ impl Leaving {
         }
     }
 
-    /// The client asks, Redis grants, and the client hears nothing of it.
+    /// The client asks, Redis grants, and the client does not get the reply.
     fn play(&self, redis: &Redis, client: Client, line: &str) {
         match self {
             Leaving::Closes | Leaving::Resets => {
-                // What was asked before shows that the proxy has the connection ready.
+                // The reply to an earlier request shows that the proxy has the connection ready.
                 client.sends("PING").gets("+PONG");
                 redis.freeze();
                 asks(&client, line);
-                // What is written to the server itself is there.
+                // A command that is written to the server itself has arrived.
                 if !redis.is_asked_directly_by(&client) {
                     redis.acquires_wait(1);
                 }
@@ -133,7 +133,7 @@ fn the_ttl_of_a_repetition_is_under_the_rules_of_any_acquire() {
         let again = proxy.client_from("127.18.2.1");
         assert!(matches!(again.sends(line).reply().to_string().as_str(), "+OK" | ":1"));
         assert!((1..=longest).contains(&redis.pttl("lock:job")));
-        // A TTL that the proxy chose is kept alive, now that somebody knows that he holds it.
+        // A TTL that the proxy chose is kept alive, now that a client knows that it holds the lock.
         wait_for("a renewal", || proxy.metric("lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}") >= 1.0);
         again.sends("DEL lock:job").gets(":1");
     }
@@ -153,7 +153,7 @@ fn nobody_else_is_taken_for_the_client_that_did_not_hear() {
     same.sends(ACQUIRE).gets("nil");
     assert_eq!(redis.lease("lock:job"), before);
 
-    // `1` is anybody's value.
+    // `1` may be any client's value.
     Leaving::ClosesUnread.play(&redis, proxy.client_from("127.18.3.1"), "SET lock:one 1 NX PX 9000");
     becomes_undelivered(&redis, "lock:one");
     proxy.client_from("127.18.3.1").sends("SET lock:one 1 NX PX 9000").gets("nil");
@@ -177,7 +177,7 @@ fn a_grant_that_was_read_is_not_granted_again() {
     assert_eq!(proxy.metric(MARKED), 0.0);
 }
 
-/// `on_repeat = "grant"`: with a name and without one, when nobody has looked at these connections yet
+/// `on_repeat = "grant"`: with a name and without one, when the proxy has not looked at these connections yet
 /// and when their process is known.
 #[test]
 fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
@@ -220,7 +220,7 @@ fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
         namesake.sends(ACQUIRE).gets("nil");
         namesake.pipelines(&["MULTI", ACQUIRE, "EXEC"], &["+OK", "+QUEUED", "[nil]"]);
         assert_eq!(redis.lease("lock:job"), before, "{name:?}");
-        // Who was refused has not made the value a shared one.
+        // A client that was refused has not made the value a shared one.
         alice.sends(ACQUIRE).gets("+OK");
         let repeated = "lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"repeated\"}";
         proxy.counts(repeated, 8.0);
@@ -238,7 +238,7 @@ fn a_holder_that_came_by_another_proxy_is_looked_up_by_that_one_for_a_repetition
     let again = there.client_from("127.18.15.1");
     wait_for("the repetition to be granted", || again.sends(ACQUIRE).reply().to_string() == "+OK");
     assert_eq!(redis.fence("lock:job"), fence);
-    // `1` is anybody's, and not even its holder's to repeat.
+    // `1` may be any client's, so not even its holder may repeat it.
     first.sends("SET lock:one 1 NX PX 9000").gets("+OK");
     for client in [&first, &again] {
         client.sends("SET lock:one 1 NX PX 9000").gets("nil");
@@ -259,7 +259,7 @@ fn an_acquire_that_meets_its_own_value_is_tried_once_more_and_no_other_is() {
     holder.sends("PING").gets("+PONG");
     let (pooled, other) = (proxy.client_from("127.18.13.1"), proxy.client_from("127.18.13.2"));
     for (client, line, tries) in [
-        // Her connection may be about to end, as far as anybody can tell.
+        // Her connection may be about to end, as far as the proxy can tell.
         (&pooled, ACQUIRE, 2),
         (&pooled, "SET lock:job 5c9e2f70-anna-d1b3 NX PX 9000", 1),
         (&other, ACQUIRE, 1),
@@ -280,7 +280,7 @@ fn a_client_that_half_closes_and_reads_its_reply_has_heard() {
         let client = proxy.client_from("127.18.5.1");
         asks(&client, &format!("SET {key} {ALICES} NX PX 9000"));
         if key == "lock:b" {
-            // What stands behind it keeps the connection busy when the end comes.
+            // The command behind it keeps the connection busy when the end comes.
             asks(&client, "DEBUG SLEEP 0.05");
         }
         client.half_closes();
@@ -465,7 +465,7 @@ fn two_hundred_timeouts_block_nobody_and_make_no_two_holders() {
     });
 }
 
-/// How long a client rests that has nothing more to read.
+/// How long a client rests after it has read everything.
 const REST: Duration = Duration::from_millis(1_100);
 
 fn rests() {
@@ -502,8 +502,8 @@ fn a_reset_of_a_resting_connection_makes_no_second_holder() {
     assert_eq!(proxy.metric(MARKED), 0.0);
 }
 
-/// A client that takes nothing off its connection: the reply waits in the proxy, or in the kernel,
-/// however long. It cannot have been read.
+/// A client that reads nothing from its connection: the reply waits in the proxy, or in the kernel, however
+/// long. It cannot have been read.
 #[test]
 fn a_reply_that_never_left_is_unread_however_late_the_end_comes() {
     let redis = Redis::start();
@@ -529,8 +529,8 @@ fn a_reply_that_never_left_is_unread_however_late_the_end_comes() {
     }
 }
 
-/// A balancer that names its clients (PROXY protocol). What it has taken off its connection counts as
-/// taken by the client.
+/// A balancer that names its clients (PROXY protocol). Bytes that it has read from its connection count as
+/// read by the client.
 #[test]
 fn behind_a_balancer_a_repetition_is_granted_where_the_balancer_resets_at_once() {
     let redis = Redis::start();

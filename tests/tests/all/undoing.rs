@@ -1,6 +1,5 @@
-//! What a refused script leaves behind: its locks are as before, and either everything else is, too, or nothing
-//! else is touched and stands as the script left it. There is no third case, whatever the script does to
-//! whatever keys.
+//! What a refused script leaves behind: its locks are as before. All other keys are either as before, too, or
+//! all as the script left them. There is no third case, whatever the script does to whatever keys.
 
 use lockwarden_tests::{Client, Proxy, Redis, Server};
 
@@ -64,7 +63,8 @@ fn a_job_that_a_refused_script_has_moved_is_neither_lost_nor_doubled() {
     }
 }
 
-/// What is small and named is put back as it was: values, types, groups, TTLs, and nothing where nothing was.
+/// Small keys that the script names are put back as they were: values, types, groups, TTLs, and no key where
+/// there was none.
 #[test]
 fn everything_is_put_back_that_a_copy_was_taken_of() {
     let held = Held::new();

@@ -1,5 +1,5 @@
-//! Unix sockets on both sides: who is at the other end the kernel says, so that identities are exact from the first command
-//! on; and what stands in the way of a socket is said.
+//! Unix sockets on both sides: the kernel names the process at the other end, so that identities are exact from the first
+//! command on; and errors with a socket are reported.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ fn at(redis: &Redis, path: &Path) -> ProxyBuilder {
     Proxy::builder(redis).more(&format!("[[listener]]\naddress = \"unix:{}\"\n", path.display()))
 }
 
-/// What another process hears by the socket: redis-cli, one command a process.
+/// The reply to another process by the socket: redis-cli, one process for each command.
 fn cli(path: &Path, words: &[&str]) -> String {
     let output = Command::new("redis-cli").arg("-s").arg(path).args(words).output().expect("there is a redis-cli");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -67,7 +67,7 @@ fn the_kernel_says_which_process_has_connected() {
     assert!(record.process_is_known(), "{record:?}");
     let shown = || proxy.get("/api/v1/connections").1;
     assert!(shown().contains(&own), "{}", shown());
-    // By what the process runs, where a client says nothing of itself.
+    // By the program of the process, where a client gives no name.
     wait_for("its program to be told", || shown().contains("\"application\":\"all"));
 }
 
@@ -184,7 +184,7 @@ fn a_socket_that_a_killed_proxy_left_is_used_again_and_one_in_use_is_not() {
     proxy.client_at(&path).sends("PING").gets("+PONG");
 }
 
-/// What the proxy says that does not start.
+/// The error of a proxy that does not start.
 fn ends(builder: &ProxyBuilder) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lw.toml");
@@ -211,7 +211,7 @@ fn what_is_in_the_way_of_a_socket_is_said_and_stays() {
     let said = ends(&at(&redis, &other).more("group = \"nobody-has-this-group\"\n"));
     assert!(said.contains("there is no group nobody-has-this-group"), "{said}");
 
-    // Somebody else's, who does not speak Redis.
+    // The socket of another program, which does not speak Redis's protocol.
     let stranger = folder.path().join("stranger.sock");
     let _listener = UnixListener::bind(&stranger).expect("the folder is ours");
     let said = ends(&at(&redis, &stranger));
@@ -335,7 +335,7 @@ fn a_lock_of_phpredis_behind_the_socket_lives_as_long_as_its_process() {
         .spawn()
         .expect("php runs");
     wait_for("the lock", || !redis.is_free("lock:php"));
-    // Kept alive past its TTL of 600 ms, and nobody else gives it back.
+    // Kept alive past its TTL of 600 ms, and no other client gives it back.
     holds_for(std::time::Duration::from_millis(1500), "the lock is held", || !redis.is_free("lock:php"));
     assert_eq!(cli(&path, &["DEL", "lock:php"]), "0");
     assert_eq!(proxy.client_at(&path).sends("DEL lock:php").integer(), 0);

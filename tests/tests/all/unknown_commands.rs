@@ -1,9 +1,9 @@
-//! Commands that lockwarden's own table does not have: what the server says of them may refuse them, and never lets them go.
-//! docs/commands.md#commands-that-are-not-here says what becomes of them.
+//! Commands that lockwarden's own table does not have: the server's description of such a command may be a reason to refuse
+//! it, and never a reason to let it pass. See docs/commands.md#commands-that-are-not-here.
 
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, Server};
 
-/// A server whose commands go by other names.
+/// A server whose commands have other names.
 fn renamed() -> Redis {
     Redis::with_arguments(&[
         "--rename-command",
@@ -78,7 +78,7 @@ fn a_lock_among_the_words_of_an_unknown_command_refuses_it() {
     }
     stranger.sends("ATTACH plain x").gets(":1");
     stranger.sends("LENGTH plain").gets(":1");
-    // What no server has is answered in the server's words.
+    // A command that no server has gets the server's own error.
     for line in ["NOSUCH lock:job", "NOSUCH plain", "NOSUCH"] {
         stranger.sends(line).gets_error("ERR unknown command ");
     }
@@ -149,10 +149,10 @@ fn commands_of_keydb_do_nothing_to_a_lock() {
     holder.sends("GET lock:job").gets("$2 a1");
 }
 
-/// Redis 8.4 has it, and servers before that answer for themselves; the step is the proxy's own.
+/// Redis 8.4 has it, and older servers reply for themselves; the step is the proxy's own.
 #[test]
 fn msetex_takes_all_locks_or_none_with_its_ttl() {
-    // A server that does not tell which commands it has.
+    // A server that does not list its commands.
     let redis = Redis::with_arguments(&["--rename-command", "COMMAND", ""]);
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());

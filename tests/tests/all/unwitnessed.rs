@@ -1,5 +1,6 @@
-//! Calls that monitor mode forwards unjudged, on locks: an EVALSHA whose text the proxy has never seen, because the server's script
-//! cache is warm. What they do is not seen, so a lease that they may have given back is never said to have run out.
+//! Calls on locks that monitor mode forwards unjudged: an EVALSHA whose text the proxy has never seen, because the
+//! server's script cache is warm. The proxy does not see what they do, so a lease that they may have given back is
+//! never reported as run out.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ const EXTEND: &str =
     "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 const ALICES: &str = "5c9e2f70-alice-d1b3";
 
-/// Has the server know a script before any proxy comes.
+/// Loads a script into the server before any proxy comes.
 fn loaded(redis: &Redis, text: &str) -> String {
     let loads = redis.client();
     loads.sends_arguments(&["SCRIPT", "LOAD", text]).text()
@@ -24,14 +25,14 @@ fn warm() -> (Redis, String) {
     (redis, release)
 }
 
-/// A client name tells its leases from others', so that they could leave debts.
+/// A client name distinguishes its leases from those of others, so that they could leave debts.
 fn alice(proxy: &Proxy) -> Client {
     let alice = proxy.client();
     alice.sends("CLIENT SETNAME alice").gets("+OK");
     alice
 }
 
-/// Nothing says that a lease ran out, or was not given back.
+/// Asserts that nothing reports a lease as run out, or as not given back.
 #[track_caller]
 fn nothing_is_held_against_anybody(proxy: &Proxy) {
     let metrics = proxy.metrics();
@@ -55,7 +56,7 @@ fn ends_unseen(proxy: &Proxy, leases: u32) {
     proxy.counts(selector, f64::from(leases));
 }
 
-/// The records of a lock's lease, as they are when nothing of its is owed.
+/// Asserts that no release of this lock's leases is owed.
 #[track_caller]
 fn owes_nothing(redis: &Redis, key: &str) {
     let debts = redis.client().sends(format!("KEYS lw:{{*}}#{key}")).reply();
@@ -72,7 +73,7 @@ fn a_release_by_a_script_that_nobody_has_seen_is_not_a_lease_that_ran_out() {
         alice.sends(format!("EVALSHA {release} 1 lock:job {ALICES}")).gets(":1");
     }
     ends_unseen(&proxy, 3);
-    // The last of them is noticed when its TTL is over, if anybody looks.
+    // The last of them is noticed only when its TTL is over and a command or a request looks.
     proxy.counts("lockwarden_locks_held{namespace=\"locks\"}", 0.0);
     alice.sends("SET lock:other x NX PX 100").gets("+OK");
     proxy.counts("lockwarden_lock_expired_while_held_total", 1.0);
@@ -124,7 +125,7 @@ fn two_proxies_and_the_next_one_know_it_from_the_record() {
     let carol = three.client();
     carol.sends("SET lock:job carols-value-0f31 NX PX 60000").gets("+OK");
     nothing_is_held_against_anybody(&three);
-    // And where it is enforced from then on, nobody owes a release.
+    // And where it is enforced from then on, no client owes a release.
     assert_eq!(three.switch("locks", Mode::Enforce), 200);
     carol.sends("DEL lock:job").gets(":1");
     owes_nothing(&redis, "lock:job");
@@ -165,7 +166,7 @@ fn a_call_inside_a_block_and_one_that_reads_under_tracking_are_answered_as_ever(
     alice.sends("CLIENT TRACKING ON OPTIN").gets("+OK");
     alice.sends("CLIENT CACHING YES").gets("+OK");
     let mut reply = alice.sends(&gives_back).reply();
-    // Before 7.0 what the script itself has changed is told ahead of its reply.
+    // Before 7.0 the notices about the script's own changes come before its reply.
     if reply.to_string().starts_with(">[$10 invalidate") {
         reply = alice.then().reply();
     }
@@ -204,12 +205,12 @@ fn a_lock_of_which_nobody_has_said_that_it_is_one_does_not_run_out_so_either() {
     }
     alice.sends(format!("SET mutex:job:7 {ALICES} NX PX 200")).gets("+OK");
     wait_for("the one that was not given back to be found", || expired(&proxy) == Some((Some(4), Some(1))));
-    // Half a second after their TTLs the others would have been, too.
+    // Half a second after their TTLs the other leases would have been noticed, too.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(expired(&proxy), Some((Some(4), Some(1))));
 }
 
-/// A script that computes the name of a lock and deletes it: the guard notes that, and nobody judges it.
+/// A script that computes the name of a lock and deletes it: the guard notes that, and no policy judges it.
 #[test]
 fn a_lock_that_a_script_deletes_under_a_name_that_it_computes_did_not_run_out() {
     let redis = Redis::start();

@@ -1,5 +1,5 @@
-//! Leases that Redis itself loses, by eviction or by somebody's DEL on the server, while their holders are at work: whatever ended
-//! them, they are counted and named, and their holders are late.
+//! Leases that Redis itself loses, by eviction or by a DEL straight to the server, while their holders are at
+//! work. Whatever ended them, they are counted and named, and their holders are late.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const LAPSED: &str = "lockwarden_keep_alive_lapsed_total";
 const COMPARE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// What the report calls `RAN OUT` of the namespace.
+/// The number in the namespace's column `RAN OUT` of the report.
 fn report(proxy: &Proxy) -> i64 {
     let report = proxy.api("report");
     report["namespaces"][0]["ran_out"].as_i64().unwrap_or(-1)
@@ -79,7 +79,7 @@ fn the_holder_of_an_evicted_lease_is_late_once_another_has_the_lock() {
     proxy.counts(OVERLAPS, 1.0);
     alice.sends_arguments(&["EVAL", COMPARE, "1", "lock:b", "a1"]).gets(":0");
     proxy.counts(OVERLAPS, 2.0);
-    // To have read the lock of the next holder makes nobody its holder.
+    // To have read the lock of the next holder makes no client its holder.
     alice.sends("GET lock:c").gets("$2 b1");
     alice.sends("DEL lock:c").gets(":0");
     proxy.counts(OVERLAPS, 3.0);

@@ -1,5 +1,5 @@
-//! `lockwarden version`: what was built, of which policies; also of a configuration. Of a proxy that runs `check --fleet`
-//! tells the same.
+//! `lockwarden version`: the build and its policies; also those of a configuration. `check --fleet` prints the same for a
+//! running proxy.
 
 use std::fs;
 
@@ -58,8 +58,8 @@ fn the_policies_that_are_built_in_are_told_with_their_digests() {
     }
 }
 
-/// Where the module that these bytes begin with may end: after its header and each section, which says its length. What
-/// follows a module in the binary may look like one more section.
+/// The places where the module at the beginning of these bytes may end: after its header and after each section, which
+/// states its length. The bytes after a module in the binary may look like one more section.
 fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(8), |&at| section_end(bytes, at))
 }
@@ -122,7 +122,7 @@ fn what_cannot_be_asked_is_one_line_and_a_code() {
     let end = version(&["--config", &config]);
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(end.stderr.contains("colour"), "{end:?}");
-    // Nobody has asked about them, so they are in nobody's way.
+    // `version` was not asked about them, so they do not matter.
     let end =
         run_to_end(lockwarden(&["version"]).env("LOCKWARDEN_CONFIG", &config).env("LOCKWARDEN_ADMIN", "127.0.0.1:1"));
     assert_eq!(end.code, Some(0), "{end:?}");

@@ -1,5 +1,5 @@
-//! What `/api/v1` tells people: who holds a lock and who waits, what happened to it, what enforce mode
-//! would break. Types and meaning: docs/api.md.
+//! What `/api/v1` returns: which client holds a lock and which ones wait, what happened to it, what enforce
+//! mode would break. Types and meaning: docs/api.md.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const ENTER: &str = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then \
     redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], ARGV[2]) return 'in' end return 'out'";
 
-/// Waits until this part of an answer is this; the answer.
+/// Waits until this part of an answer has this value; returns the answer.
 #[track_caller]
 fn comes_to(proxy: &Proxy, path: &str, pointer: &str, expected: &Value) -> Value {
     let mut last = Value::Null;
@@ -167,7 +167,7 @@ fn what_enforce_mode_would_break_is_told_by_application() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
     let (good, bad) = (named(&proxy, "good"), named(&proxy, "bad"));
-    // Redis 7.0 does not know it; what a client says of itself is worth showing all the same.
+    // Redis 7.0 does not know it; the name that a client gives itself is shown all the same.
     for client in [&good, &bad] {
         client.sends("CLIENT SETINFO LIB-NAME jedis").reply();
         client.sends("CLIENT SETINFO LIB-VER 2.9").reply();
@@ -220,13 +220,13 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
 
     alice.sends(format!("SET lock:e {value} NX PX 60000")).gets("+OK");
 
-    // Given back through the other proxy, erased through this one, run out: somebody has seen it.
+    // Given back through the other proxy, erased through this one, run out: a proxy has seen it.
     alice.sends(format!("SET lock:a {value} NX PX 60000")).gets("+OK");
     let delete = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) end return 0";
     let words = ["EVAL", delete, "1", "lock:a", value];
     second.client().sends_arguments(&words).gets(":1");
     alice.sends("DEL lock:a").gets(":0");
-    // What was seen to be over is not shown as held.
+    // A lease that was seen to be over is not shown as held.
     comes_to(&proxy, "locks", "/matching", &json!(1));
     alice.sends("SET lock:short x NX PX 300").gets("+OK");
     redis.becomes_free("lock:short");
@@ -263,7 +263,7 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     proxy.counts(BYPASS, 3.0);
     assert_eq!(second.metric(BYPASS), 0.0);
 
-    // Deleted around them, and taken by somebody who came through the proxy: that is no lease that ran out.
+    // Deleted around them, and taken by a client that came through the proxy: that is no lease that ran out.
     let bob = named(&proxy, "bob");
     alice.sends(format!("SET lock:d {value} NX PX 60000")).gets("+OK");
     around.sends("DEL lock:d").gets(":1");
@@ -305,7 +305,7 @@ fn the_line_of_a_refused_release_says_how_long_the_lock_was_held() {
     assert_eq!(proxy.logged(&["\"cmd\":\"SETRANGE\"", "held_ms"]), 0);
 }
 
-/// Whoever meets it first, its holder's extension or the look at what has lapsed.
+/// Whichever meets it first: its holder's extension, or the search for lapsed leases.
 #[test]
 fn a_lease_that_ran_out_counts_once_though_its_holder_extends_it_then() {
     let redis = Redis::start();
@@ -322,7 +322,8 @@ fn a_lease_that_ran_out_counts_once_though_its_holder_extends_it_then() {
     assert_eq!(proxy.metric("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}"), 2.0);
 }
 
-/// A grant that is heard of late, and a TTL that passes while nothing runs: the lease seems to go on, and is over by itself.
+/// A grant that is noticed late, and a TTL that passes while nothing runs: the lease seems to go on, and has ended by
+/// itself.
 #[test]
 fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
     const BYPASS: &str = "lockwarden_lock_bypass_total";
@@ -347,7 +348,7 @@ fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
     granted.gets("+OK");
     alice.sends("DEL lock:a").gets(":0");
     proxy.counts(expired, 1.0);
-    // Nobody runs while its time passes.
+    // Neither process runs while its time passes.
     alice.sends(take("lock:b")).gets("+OK");
     redis.freeze();
     proxy.freeze();
@@ -362,7 +363,7 @@ fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
         assert!(!remarks(lock).contains("around the proxy"), "{}", remarks(lock));
     }
     assert_eq!(proxy.metric(BYPASS), 0.0);
-    // The real thing is told afterwards as before.
+    // A real change is still reported afterwards.
     alice.sends(format!("SET lock:c {value} NX PX 60000")).gets("+OK");
     redis.client().sends("DEL lock:c").gets(":1");
     alice.sends("DEL lock:c").gets(":0");

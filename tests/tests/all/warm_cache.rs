@@ -1,5 +1,5 @@
 //! A Redis in use has a warm script cache: clients send EVALSHA only, and a proxy that comes later never sees a text. Scripts of
-//! lock libraries are known by their digests; of others it is said that they were not seen.
+//! lock libraries are known by their digests; other scripts are reported as not seen.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -134,7 +134,7 @@ fn a_script_that_redis_has_not_got_either_is_not_unjudged() {
     assert_eq!(proxy.metrics().get(why), 0.0, "{}", proxy.log());
     wait_for("the report to be ready", is_ready);
 
-    // What Redis has got was run: that is counted, and in a block as ever.
+    // A script that Redis has was run: that is counted, and in a block as always.
     let sha = loaded(&redis, &format!("{COMPARE_AND_DELETE} -- another one"));
     takes();
     assert_eq!(calls(&client, &sha, "lock:job", token), ":1");
@@ -170,7 +170,7 @@ fn named(proxy: &Proxy, name: &str) -> Client {
     client
 }
 
-/// What a call of a script that the server need not even have comes to. Numbers of a thousand and more are TTLs, which pass.
+/// The reply to a call of a script that the server need not have. Numbers of 1000 and more are TTLs, which run down.
 fn comes_to(client: &Client, sha: &str, words: &str) -> String {
     let words: Vec<&str> = ["EVALSHA", sha].into_iter().chain(words.split(' ')).collect();
     let reply = client.sends_arguments(&words).reply().to_string();
@@ -205,7 +205,7 @@ fn a_lock_of_redisson_is_judged_though_no_text_of_its_scripts_was_seen() {
         assert_eq!(comes_to(&alice, renew, &format!("1 lock:r 30000 {alice_1}")), ":1");
         assert_eq!(comes_to(&bob, renew, &format!("1 lock:r 30000 {bob_1}")), ":0");
         assert_eq!(unlock(&bob, bob_1, 1), "nil");
-        // The record says whose it is, whatever the command.
+        // The record names the owner, whatever the command.
         if let Mode::Enforce = mode {
             bob.sends("DEL lock:r").gets(":0");
         }
@@ -267,7 +267,8 @@ fn a_lock_of_symfony_is_judged_though_no_text_of_its_scripts_was_seen() {
     }
 }
 
-/// What a proxy has not seen it does not claim to have: a client that asks loads the text, and the proxy sees it.
+/// A proxy does not claim to have a text that it has not seen: a client that asks then loads the text, and the
+/// proxy sees it.
 #[test]
 fn a_known_digest_is_no_text_that_was_seen() {
     let redis = Redis::start();
@@ -278,7 +279,7 @@ fn a_known_digest_is_no_text_that_was_seen() {
     assert_eq!(loaded(&redis, COMPARE_AND_DELETE), sha);
     client.sends_arguments(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).gets(format!("$40 {sha}"));
     client.sends(format!("SCRIPT EXISTS {sha}")).gets("[:1]");
-    // One that the server does not have is not there, as ever, unless it is about a lock: then it is the proxy that runs it.
+    // A script that the server does not have is unknown, as always, unless it is about a lock: then the proxy runs it.
     redis.client().sends("SCRIPT FLUSH").gets("+OK");
     assert!(calls(&client, &sha, "plain", "x").starts_with("-NOSCRIPT"));
 }
@@ -364,7 +365,8 @@ fn a_script_that_nobody_knows_is_listed_until_its_text_is_seen() {
     });
 }
 
-/// Locks that are taken in plain sight and given back by a script that nobody knows look as if they never were.
+/// Locks that are taken in plain sight and given back by an unknown script look as if they were never given
+/// back.
 #[test]
 fn what_seems_never_to_be_given_back_is_a_guess_where_a_script_may_have_done_it() {
     let redis = Redis::start();
@@ -436,7 +438,7 @@ fn a_server_that_goes_away_ends_a_look_with_what_was_seen() {
     assert!(said.stderr.contains("look again when it answers"), "{}", said.stderr);
 }
 
-/// A server that answers the first page of a walk, and is gone.
+/// A server that replies with the first page of a walk, and is gone then.
 #[test]
 fn a_walk_that_is_broken_off_tells_what_was_there_until_then() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

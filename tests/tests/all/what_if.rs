@@ -1,5 +1,5 @@
-//! `lockwarden audit --if`: what would be refused with another configuration, by the refusals that were kept, against what is
-//! refused once it is in force.
+//! `lockwarden audit --if`: what would be refused with another configuration, computed from the kept refusals, compared with
+//! what is refused once that configuration is in force.
 
 use lockwarden_tests::{Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for};
 
@@ -31,8 +31,8 @@ fn named(client: Client, name: &str) -> Client {
     client
 }
 
-/// A pool that gives a lock back over another connection than it took it with, which was refused it; and a stranger, who
-/// deletes it, first. A lock that is not given back goes by its TTL.
+/// First a stranger deletes the lock; then a pool gives it back over another connection than the one that took it, and
+/// that connection was refused the lock. A lock that is not given back ends by its TTL.
 fn plays(proxy: &Proxy, times: u32) -> (Vec<String>, Vec<String>) {
     let pooled = || named(proxy.client_from("127.41.0.1"), "pool");
     let (one, two) = (pooled(), pooled());
@@ -48,7 +48,7 @@ fn plays(proxy: &Proxy, times: u32) -> (Vec<String>, Vec<String>) {
         own.push(two.sends("DEL lock:a").reply().to_string());
     }
     wait_for("the lock to be free", || one.sends("EXISTS lock:a").integer() == 0);
-    // What is left unheld is counted with what happens next.
+    // The time without a holder is counted with the next event.
     one.sends("SET lock:a 1 NX PX 300").gets("+OK");
     one.sends("DEL lock:a").gets(":1");
     (strange, own)
@@ -111,7 +111,7 @@ fn each_key_is_told_as_far_as_the_refusals_tell_it() {
         ("namespace.locks.hand_over=true", (1, 3, 0)),
         ("namespace.locks.on_violation=\"error\"", (0, 4, 0)),
         ("log_format=\"json\"", (0, 4, 0)),
-        // What only a run with it tells is said to be open.
+        // A result that only a real run would show is reported as open.
         ("namespace.locks.settings.ttl-ceiling.ceiling=\"20s\"", (0, 0, 4)),
         ("namespace.other.settings.ttl-ceiling.ceiling=\"20s\"", (0, 4, 0)),
         ("computed_names=\"forward\"", (0, 0, 4)),
@@ -157,7 +157,7 @@ fn what_cannot_be_asked_ends_with_what_to_do_and_changes_nothing() {
     assert_eq!(hand_over.expect("it is listed")["value"], "false");
 }
 
-/// It is looked at before enforcing, so what would only have been refused counts alike.
+/// Operators ask this before they enforce, so would-be refusals count in the same way.
 #[test]
 fn in_monitor_mode_it_is_told_of_what_would_have_been_refused() {
     let redis = Redis::start();
@@ -170,6 +170,6 @@ fn in_monitor_mode_it_is_told_of_what_would_have_been_refused() {
         two.sends("DEL lock:a").gets(":1");
     }
     assert_eq!(sums(&proxy, &["sweep=\"5m\""]), (0, 5, 0));
-    // What it costs is counted once a second.
+    // The cost is counted once a second.
     wait_for("that it is told", || sums(&proxy, &[COUNTS, NOT_VOID]) == (5, 0, 0));
 }

@@ -49,7 +49,7 @@ fn malformed_frames_end_their_connection_and_nobody_elses() {
     other.sends("SETNX lock:job a1").gets(":1");
     for bytes in MALFORMED {
         let client = proxy.client();
-        // What follows the first error is never executed.
+        // Commands after the first error are never executed.
         let mut sent = bytes.to_vec();
         sent.extend_from_slice(b"\r\n");
         sent.extend(encode(&["SET", "canary", "dead"]));
@@ -111,13 +111,13 @@ fn empty_frames_are_ignored() {
     client.hears_nothing_for(Duration::from_millis(50));
 }
 
-/// Everything that is answered to these bytes, until the connection ends.
+/// All replies to these bytes, until the connection ends.
 fn answered(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("somebody listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream.write_all(bytes).expect("somebody reads");
     let mut answer = Vec::new();
-    // A reset behind the last answer ends it, too.
+    // A reset after the last reply ends it, too.
     let _ = stream.read_to_end(&mut answer);
     answer
 }
@@ -165,7 +165,7 @@ fn replies_that_are_none_are_counted_by_what_is_wrong_with_them() {
     }
 }
 
-/// A way to the server that answers, instead of forwarding it, whatever contains `word` with `reply`.
+/// A way to the server: every request that contains `word` gets `reply` instead of being forwarded.
 fn garbling(server: SocketAddr, word: &'static [u8], reply: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");

@@ -1,5 +1,5 @@
-//! A server that has no `EVAL`, or no `EVALSHA`: renamed away, or taken away by whoever runs it. Locks cannot be governed
-//! there, and no client sees a word of the proxy's own scripts.
+//! A server that has no `EVAL`, or no `EVALSHA`: renamed, or forbidden by its operator. Locks cannot be governed there,
+//! and no client sees a word of the proxy's own scripts.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, Server, wait_for};
 
 const COMPARE_AND_DELETE: &str = "EVAL \"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end\" 1 lock:a 6e3d0bcd-9c1e-4a07";
 
-/// What applications do, in a block and outside.
+/// Commands of applications, in a block and outside.
 const LINES: &[&str] = &[
     "SETNX lock:a 1",
     "SETNX lock:a 2",
@@ -52,7 +52,7 @@ fn monitored_everything_is_answered_by_redis_itself_and_counted() {
                 assert_eq!(got, wanted, "{missing}: {line}");
             }
         }
-        // What only a script can tell, nobody tells.
+        // What only a script can find out stays unknown.
         proxy.client().sends("LOCKWARDEN LEASE lock:a").gets_error(
             "NOPERM lockwarden runs LOCKWARDEN LEASE on a lock as a script: the server has no EVAL or no EVALSHA",
         );
@@ -110,7 +110,7 @@ fn serve(mut client: TcpStream, redis: SocketAddr, refuses: &AtomicBool) -> std:
         if read == 0 {
             return server.shutdown(Shutdown::Both);
         }
-        // What the proxy asks is sent in one piece, and nothing else with it.
+        // The proxy's request comes in one piece, and nothing else with it.
         let is_script = words.contains("\r\nEVAL\r\n") || words.contains("\r\nEVALSHA\r\n");
         match is_script && refuses.load(Ordering::Relaxed) {
             true => client.write_all(b"-ERR scripts are not part of this plan\r\n")?,
@@ -133,7 +133,7 @@ fn a_service_that_refuses_scripts_to_everybody_counts_as_a_server_without() {
     client.sends("EXEC").gets("[:1]");
     assert!(watching.metric("lockwarden_unjudged_commands_total{why=\"no-scripts\"}") >= 3.0);
     let enforcing = ProxyBuilder::for_backend(&url).without_waiting().start();
-    // Older servers are asked by no script that says that it only reads.
+    // On older servers the proxy uses no script that is declared as read-only.
     let why: &[&str] = match Server::under_test().lacks("a script that says that it only reads", 7, 0) {
         true => &["no EVALSHA"],
         false => &["the server runs no scripts", "scripts are not part of this plan"],

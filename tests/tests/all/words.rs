@@ -1,5 +1,5 @@
-//! The words of a refusal and the names of the metrics: interfaces that dashboards and clients rely
-//! on. No owner token, no address, no key as a label.
+//! The words of a refusal and the names of the metrics: interfaces that dashboards and clients rely on. No
+//! owner token, address or key is a label.
 
 use lockwarden_tests::{Mode, Proxy, Redis};
 

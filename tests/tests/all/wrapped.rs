@@ -1,6 +1,6 @@
-//! Scripts whose meaning is not known run as they are, in one step with a look at what they did to
-//! the locks among their keys: rows A, B and C of the misuse catalogue in the words of nobody's
-//! library, locks that are hashes or sorted sets, and everything that a wrap could give away.
+//! Scripts whose meaning is not known run as they are, in one step with a look at what they did to the locks
+//! among their keys: rows A, B and C of the misuse catalogue in scripts of no known library, locks that are
+//! hashes or sorted sets, and everything that could show a client that there is a wrap.
 
 use lockwarden_tests::{Proxy, Redis, World};
 
@@ -83,7 +83,7 @@ fn a_script_overwrites_and_prolongs_a_strangers_lock(world: &World) {
         if world.is_harmed() {
             assert!(!said.starts_with('-'), "{said}");
         } else {
-            // One that only sets a TTL says what EXPIRE would.
+            // A script that only sets a TTL gets the reply that EXPIRE would get.
             let refused = said.starts_with(&format!("-LOCKDENIED {reason} key={key}"));
             assert!(refused || (key == "lock:3" && said == ":0"), "{said}");
             assert_eq!(world.redis().lease(key), before);
@@ -93,7 +93,7 @@ fn a_script_overwrites_and_prolongs_a_strangers_lock(world: &World) {
 }
 in_every_world!(a_script_overwrites_and_prolongs_a_strangers_lock);
 
-/// Whoever gives the script the stored value has named the lock, over whichever connection.
+/// A client that gives the script the stored value has proven that it holds the lock, over any connection.
 fn the_holders_own_scripts(world: &World) {
     let (alice, pooled) = (world.client(), world.client());
     alice.sends(format!("SET lock:job {ALICES} NX PX 3000")).gets("+OK");
@@ -187,7 +187,7 @@ fn a_hash_has_a_ceiling_a_fence_and_keep_alive() {
     redis.becomes_free("lock:h");
 }
 
-/// Readers share a lock; nobody but a reader takes a share away.
+/// Readers share a lock; only a reader takes a share away.
 fn a_lock_with_several_readers(world: &World) {
     const JOIN: &str =
         "redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1) return redis.call('pexpire', KEYS[1], ARGV[2])";
@@ -214,8 +214,8 @@ fn a_lock_with_several_readers(world: &World) {
 }
 in_every_world!(a_lock_with_several_readers);
 
-/// What lock libraries offer for cleaning up names no holder. It is the holder's application that may, over any
-/// of its connections, and nobody else's share goes with it.
+/// The forced unlock of lock libraries, meant for cleaning up, names no holder. The holder's application may
+/// use it, over any of its connections, and no other holder's share goes with it.
 fn a_lock_is_unlocked_by_force(world: &World) {
     let (one, mate) = (world.client_from("127.9.1.1"), world.client_from("127.9.1.1"));
     let thief = world.client();
@@ -241,7 +241,7 @@ fn a_lock_is_unlocked_by_force(world: &World) {
 in_every_world!(a_lock_is_unlocked_by_force);
 
 /// Many locks in one hash, as Redisson's multi-lock by values has them: a field says who holds the value, others
-/// have both names in theirs. Whose they are is told by the holder's name, over any connection.
+/// have both names in theirs. The holder's name shows the owner, over any connection.
 fn many_locks_in_one_hash(world: &World) {
     const HOLD: &str = "for i = 3, #ARGV do local by = redis.call('hget', KEYS[1], ARGV[i]) \
             if by and by ~= ARGV[2] then return redis.call('pttl', KEYS[1]) end end \
@@ -303,7 +303,7 @@ fn redis_fence_is_new(world: &World, key: &str) -> bool {
     world.redis().fence(key) > 0
 }
 
-/// What a script sees and answers is what it sees and answers without a wrap.
+/// A script sees and returns the same as without a wrap.
 fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
     let alice = world.client();
     let said = |text: &str| alice.eval(text, &["lock:w", "plain"], &["one", "two"]);
@@ -422,7 +422,7 @@ fn a_script_that_fails_half_way(world: &World) {
 }
 in_every_world!(a_script_that_fails_half_way);
 
-/// What a script could try to get out of its wrap, or to fool it.
+/// Scripts that try to escape from the wrap, or to deceive it.
 #[test]
 fn nothing_breaks_out_of_the_wrap() {
     let redis = Redis::start();
@@ -553,7 +553,7 @@ fn an_operator_may_refuse_such_scripts_or_let_them_run() {
     forwarding.counts("lockwarden_unjudged_commands_total{namespace=\"locks\",why=\"forwarded-script\"}", 1.0);
 }
 
-/// A policy's word on a script: what it did is put back.
+/// A policy denies a script: its effects are undone.
 #[test]
 fn a_lease_above_its_longest_hold_is_not_extended_by_a_script() {
     let redis = Redis::start();
@@ -567,7 +567,7 @@ fn a_lease_above_its_longest_hold_is_not_extended_by_a_script() {
     assert!(redis.pttl("lock:job") <= 8000);
 }
 
-/// A lock that a script names in its text, or is handed in an argument, counts as any other.
+/// A lock that a script names in its text, or gets as an argument, counts as any other.
 fn a_script_that_names_a_lock_in_its_text(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
@@ -592,7 +592,7 @@ fn a_script_that_names_a_lock_in_its_text(world: &World) {
             }
         }
     }
-    // Reading by name, and writing other keys, is nobody's business.
+    // Reading by name, and writing other keys, is free.
     let reads = "redis.call('set', 'plain', 'lock:job') return redis.call('exists', 'lock:job')";
     assert_eq!(bob.eval(reads, &[], &[]), ":1");
     // Its holder's scripts do what they always did.
@@ -606,7 +606,7 @@ fn a_script_that_names_a_lock_in_its_text(world: &World) {
 }
 in_every_world!(a_script_that_names_a_lock_in_its_text);
 
-/// A script that sets TTLs without asking whose the locks are answers what EXPIRE would.
+/// A script that sets TTLs without a check of the owner returns what EXPIRE would.
 fn a_script_that_only_sets_ttls(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     for key in ["lock:1", "lock:2"] {

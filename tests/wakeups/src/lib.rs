@@ -1,6 +1,6 @@
-//! Wake-ups across threads that are made by hand, tried by loom in every order of their steps and with every value that
-//! the memory model lets a thread read: whoever has something to do is never left asleep. The files themselves are
-//! compiled here, with `sync.rs` in place of the types of std, so what is tried is what runs.
+//! Hand-written wake-ups across threads, which loom tries in every order of their steps and with every value that the
+//! memory model lets a thread read: a task that has something to do is never left asleep. The original files are
+//! compiled here, with `sync.rs` in place of the types of std, so the tried code is the code that runs.
 
 #![cfg(test)]
 
@@ -14,7 +14,7 @@ mod sync;
 #[path = "../../../proxy/control/src/telemetry/events/waiting.rs"]
 mod waiting;
 
-/// What the thread that writes is told, of which only that it is told matters here.
+/// The messages to the writing thread; here only the fact that there is a message matters.
 mod config {
     #[derive(Debug)]
     pub(crate) struct Limits;
@@ -33,7 +33,8 @@ use need::Need;
 use sync::{park, spawn};
 use waiting::Waiting;
 
-/// Tries everything that up to three switches in the middle of a thread lead to: more find nothing and take hours.
+/// Tries all orders with up to three switches in the middle of a thread: more switches find nothing and take
+/// hours.
 fn every_order(run: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

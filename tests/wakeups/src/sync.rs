@@ -1,6 +1,6 @@
-//! What the files that are tried here import as `crate::sync`, of loom's types: each use of one is a point where another
-//! thread may go on, and each read may return any value that the memory model allows. A wait never runs out, so a lost
-//! wake-up is a deadlock, which loom finds.
+//! Loom's types, which the tried files import as `crate::sync`: at each use of one another thread may go on, and each
+//! read may return any value that the memory model allows. A wait never times out, so a lost wake-up is a deadlock,
+//! which loom finds.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -56,7 +56,7 @@ loom::thread_local! {
     static CURRENT: RefCell<Thread> = RefCell::default();
 }
 
-/// Starts a thread, and says how to wake it.
+/// Starts a thread, and returns the handle that wakes it.
 pub(crate) fn spawn<T: 'static>(run: impl FnOnce() -> T + 'static) -> (Thread, JoinHandle<T>) {
     let thread = Thread::default();
     let current = thread.clone();
@@ -84,7 +84,7 @@ pub(crate) fn sleep(_time: Duration) {
     thread::yield_now();
 }
 
-/// Loom has none. Who reads that it is set sees what it was set to, and somebody may read late that it is.
+/// Loom has none. A thread that reads that it is set sees its value; a thread may read late that it is set.
 pub(crate) struct OnceLock<T> {
     is_set: AtomicBool,
     value: std::sync::OnceLock<T>,

@@ -1,5 +1,5 @@
-//! `GET /api/v1/*`: what is known of locks, as JSON. The types are those of `view/api.rs`; the view
-//! answers, this module only reads what is asked.
+//! `GET /api/v1/*`: the known state of locks, as JSON. The types are those of `view/api.rs`; the view answers, this module only
+//! parses the query.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/discovery", get(discovery))
 }
 
-/// What a query asks for. An unknown word is a mistake that should be heard of.
+/// Parses the query. An unknown word is an error, so that the mistake is seen.
 #[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn asked<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Response> {
     match Query::<Q>::try_from_uri(uri) {
@@ -56,7 +56,7 @@ fn asked<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Response> {
     }
 }
 
-/// Looking may take some milliseconds where there are very many locks; pages are served meanwhile.
+/// A query may take some milliseconds with very many locks; other requests are served meanwhile.
 async fn answer<T: serde::Serialize + Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Response {
     match in_background(look).await {
         Ok(answer) => Json(answer).into_response(),
@@ -114,7 +114,7 @@ async fn lost(State(control): Shared, uri: Uri) -> Response {
     moments(&uri, "lost.csv", move |query| control.views().lost(query)).await
 }
 
-/// Things that happened, of which a file of this name is made where one is wanted.
+/// Events as JSON or, on request, as a CSV file with this name.
 async fn moments(
     uri: &Uri,
     file: &'static str,
@@ -199,7 +199,7 @@ async fn what_if(State(control): Shared, uri: Uri) -> Response {
     });
     match told.await {
         Ok(Ok(answer)) => Json(answer).into_response(),
-        // The question was understood: it is the configuration that would not be.
+        // The request was understood; the configuration with the changes would be invalid.
         Ok(Err(error)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
         Err(response) => response,
     }

@@ -1,10 +1,10 @@
-//! The lock board: one page for people, at `/`. It is made on the server and complete without script;
-//! with one, its parts are replaced while something happens (`events.rs`). It shows what the view
-//! knows ([`crate::view`]) and can change nothing: orders are commands that it shows for copying.
+//! The lock board: one page for people, at `/`. It is rendered on the server and complete without script; with script, its
+//! parts are replaced when something happens (`events.rs`). It shows the data of the view ([`crate::view`]) and can change
+//! nothing: orders appear as commands to copy.
 //!
-//! What is on it was chosen by clients, who may be hostile. Keys and names arrive spelled (nothing in
-//! them is invisible or turns the direction of writing), every text is escaped by the template
-//! language, and the page's Content-Security-Policy runs no script but its own file.
+//! The texts on it were chosen by clients, which may be hostile. Keys and names arrive spelled (no character in them is
+//! invisible or turns the direction of writing), the template language escapes every text, and the page's
+//! Content-Security-Policy allows no script but its own file.
 
 mod application;
 mod asked;
@@ -50,7 +50,7 @@ use asked::{Asked, site};
 use events::Listeners;
 use shown::Shown;
 
-/// Nothing but the board's own files; no inline script or style, no form that leads elsewhere.
+/// Allows only the board's own files; no inline script or style, no form to another site.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -58,7 +58,7 @@ const STYLE: &str = include_str!("board/board.css");
 const SCRIPT: &str = include_str!("board/board.js");
 const ICON: &str = include_str!("board/icon.svg");
 
-/// `port` is where clients connect, for the example on an empty board.
+/// `port` is the port for clients, for the example on an empty board.
 pub(super) fn routes(port: Option<u16>) -> Router<Arc<dyn Control>> {
     let listeners = Listeners::default();
     Router::new()
@@ -126,7 +126,7 @@ struct Id {
     id: String,
 }
 
-/// A refusal that is not remembered is a page, too: it says where to look.
+/// A forgotten refusal also has a page: it says where to look.
 async fn told(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
     let Id { id } = match words(&uri) {
         Ok(words) => words,
@@ -214,7 +214,7 @@ async fn reported(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response
     .await
 }
 
-/// What the address of a page says.
+/// Parses the query of a page.
 #[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn words<W: DeserializeOwned>(uri: &Uri) -> Result<W, Response> {
     let words = Query::<W>::try_from_uri(uri);
@@ -222,7 +222,7 @@ fn words<W: DeserializeOwned>(uri: &Uri) -> Result<W, Response> {
     words.map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))
 }
 
-/// A time from which things count, as it was written and as it was meant; an empty field is none.
+/// The begin of the counts, as it was written and as a time; an empty field means none.
 #[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn time_of(since: Option<String>) -> Result<(Option<String>, Option<Since>), Response> {
     let since = since.filter(|since| !since.is_empty());
@@ -231,7 +231,7 @@ fn time_of(since: Option<String>) -> Result<(Option<String>, Option<Since>), Res
     Ok((since, from))
 }
 
-/// Makes a page; one of which nothing is known says so, and has the status for that.
+/// Makes a page; a page about something unknown says so and has status 404.
 async fn page_of(make: impl FnOnce() -> (bool, Markup) + Send + 'static) -> Response {
     let made = in_background(move || {
         let (is_known, page) = make();
@@ -246,6 +246,6 @@ async fn page_of(make: impl FnOnce() -> (bool, Markup) + Send + 'static) -> Resp
 
 fn html(text: String) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
-    // Keys and names were spelled before; this holds for whatever else comes to stand in a page.
+    // Keys and names were spelled before; this covers every other text of a page.
     (headers, readable_lines(&text).into_owned()).into_response()
 }

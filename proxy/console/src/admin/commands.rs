@@ -1,6 +1,6 @@
-//! The orders to break a lock, and to log more or less. They need the admin token like every order (`routes.rs`). A break names the
-//! lease by its fencing token and says why; the answer says what came of it, and its status whether
-//! that is what was ordered.
+//! The orders to break a lock, and to log more or less. They need the admin token like every order (`routes.rs`). A break names
+//! the lease by its fencing token and gives a reason; the reply contains the result, and its status says whether that is what
+//! was ordered.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::control::{Control, ControlError};
 use super::reply::{Peer, in_background, problem};
 use crate::view::api::{Break, Broken, Counting, LogLevel, StageOrder};
 
-/// A reason is a sentence for those who read the log later, characters.
+/// Characters of a reason; it is a sentence for later readers of the log.
 const MAX_REASON: usize = 500;
 
 pub(super) async fn break_lock(
@@ -44,7 +44,7 @@ pub(super) async fn break_lock(
     }
 }
 
-/// Has the report count from now on.
+/// Makes the report count from now on.
 pub(super) async fn reset_report(
     State(control): State<Arc<dyn Control>>,
     ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
@@ -56,7 +56,7 @@ pub(super) async fn reset_report(
     }
 }
 
-/// Why a request is no order to break a lock.
+/// Why a request to break a lock is invalid.
 #[derive(Debug, thiserror::Error)]
 enum BreakOrderError {
     #[error(r"a backslash in a key is spelled \\, and a byte \xNN")]
@@ -72,7 +72,7 @@ enum BreakOrderError {
 fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), BreakOrderError> {
     let key = unspell(key).ok_or(BreakOrderError::Key)?;
     let mut order: Break = serde_json::from_slice(body)?;
-    // One line of the log, whatever was typed.
+    // Keeps any input on one line of the log.
     order.reason = spell(order.reason.trim().as_bytes());
     match order.reason.chars().count() {
         0 => Err(BreakOrderError::NoReason),
@@ -81,7 +81,7 @@ fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), BreakOrderError> {
     }
 }
 
-/// Whatever is not what was ordered is a conflict with what is there now.
+/// Any result but the ordered one is a conflict with the current state.
 fn status(broken: &Broken) -> StatusCode {
     match broken {
         Broken::Done { .. } => StatusCode::OK,
@@ -100,7 +100,7 @@ pub(super) fn status_of(error: &ControlError) -> StatusCode {
     }
 }
 
-/// What is asked beside what is in force, and how its answers differ.
+/// The chains that are evaluated beside those in force, and the differing answers.
 pub(super) async fn next(State(control): State<Arc<dyn Control>>) -> Response {
     match in_background(move || control.next()).await {
         Ok(nexts) => Json(nexts).into_response(),
@@ -108,7 +108,7 @@ pub(super) async fn next(State(control): State<Arc<dyn Control>>) -> Response {
     }
 }
 
-/// The order whom that answers.
+/// Sets the stage of such a chain: the clients that its answers apply to.
 pub(super) async fn set_stage(
     State(control): State<Arc<dyn Control>>,
     ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
@@ -129,13 +129,13 @@ pub(super) async fn set_stage(
     }
 }
 
-/// Which lines are logged.
+/// The log filter.
 pub(super) async fn log_level(State(control): State<Arc<dyn Control>>) -> Response {
     let filter = control.log_filter();
     Json(LogLevel { filter }).into_response()
 }
 
-/// The order to log more or less.
+/// Sets the log filter.
 pub(super) async fn set_log_level(
     State(control): State<Arc<dyn Control>>,
     ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,

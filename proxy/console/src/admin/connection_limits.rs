@@ -1,8 +1,7 @@
-//! What a peer of the admin address may take up. A connection serves one request (every answer says
-//! `Connection: close`), so one deadline covers slow senders, slow readers and silent ones alike. Half of the
-//! places are for whoever has not asked for anything yet and for health and metrics, which are asked for when
-//! things go wrong: so no number of boards or slow readers takes them away. Where places are short, silent
-//! connections are given up soon.
+//! Limits what a peer of the admin address may use. A connection serves one request (every reply says `Connection: close`), so
+//! one deadline covers slow senders, slow readers and silent connections alike. Half of the places are kept for connections
+//! without a request yet and for health and metrics, which are needed when things go wrong: no number of boards or slow readers
+//! takes these places. When places are short, silent connections are closed soon.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,10 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
-/// A connection's whole life. Prometheus gives up after 10 s by default, a reload takes less.
+/// The whole life of a connection. Prometheus gives up after 10 s by default; a reload takes less.
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// How long a connection may be silent where all places are taken. Whoever connects in order to ask does so at once.
+/// How long a connection may be silent while all places are taken. A real client sends its request at once.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Pause after a failed accept, which mostly means that no file descriptor is free.
@@ -58,15 +57,15 @@ impl Limited {
     }
 }
 
-/// The connections of one address.
+/// The places for connections of one address.
 struct Places {
     most: usize,
-    /// How long a connection may be silent where all are taken.
+    /// How long a connection may be silent while all places are taken.
     silence: Duration,
-    /// In the order in which they came.
+    /// In order of arrival.
     open: Mutex<VecDeque<Arc<Place>>>,
     freed: Notify,
-    /// For requests that are not about health.
+    /// For requests other than health and metrics.
     requests: Arc<Semaphore>,
 }
 
@@ -75,7 +74,7 @@ impl Places {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one is free, and gives silent connections up that stand in the way.
+    /// Waits for a free place, and closes silent connections that occupy one.
     async fn room(&self) {
         loop {
             let freed = self.freed.notified();
@@ -84,7 +83,7 @@ impl Places {
                 if open.len() < self.most {
                     return;
                 }
-                // One that was given up frees its place in a moment.
+                // A connection that was given up frees its place in a moment.
                 let soon = open.iter().any(|place| place.is_given_up());
                 open.iter()
                     .find(|place| place.is_silent() && !soon)
@@ -104,7 +103,7 @@ impl Places {
 /// The place of one connection.
 pub(super) struct Place {
     since: Instant,
-    /// Its request is here as a whole.
+    /// Its request has arrived completely.
     spoke: AtomicBool,
     given_up: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -113,7 +112,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether it may ask for more than health; if so it counts as one that does until it ends.
+    /// Whether it may request more than health; if so it counts as such a request until it ends.
     pub(super) fn may_ask(&self) -> bool {
         let permit = self.requests.clone().try_acquire_owned().ok();
         let may = permit.is_some();
@@ -121,7 +120,7 @@ impl Place {
         may
     }
 
-    /// Its request is here as a whole.
+    /// Its request has arrived completely.
     pub(super) fn spoke(&self) {
         self.spoke.store(true, Ordering::Relaxed);
     }
@@ -134,7 +133,7 @@ impl Place {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// Has its task end. It may have spoken in this moment; then it asks again.
+    /// Makes its task end. If its request arrived at this very moment, the client has to send it again.
     fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -183,7 +182,7 @@ impl Listener for Limited {
     }
 }
 
-/// A connection that fails when its time is over.
+/// A connection that fails at the end of its lifetime.
 pub(super) struct Mortal {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,
@@ -196,7 +195,7 @@ impl Mortal {
         &self.place
     }
 
-    /// The stream while it lives. Asking also has the task woken at its end.
+    /// The stream within its lifetime. The call also registers the task to be woken at the end of it.
     fn alive(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
         let waker = cx.waker().clone();
         *self.place.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
@@ -279,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn where_places_are_short_the_longest_silent_one_is_given_up() {
         let mut listener = limited(3, LIFETIME).await;
-        // The clock of the longest silent one runs out first.
+        // The connection that is silent for longest times out first.
         let mut clients = Vec::new();
         let mut held = Vec::new();
         for _ in 0..3 {
@@ -288,7 +287,7 @@ mod tests {
         }
         held[0].place().spoke();
         clients.push(connect(&listener).await);
-        // Its task sees that it is given up, and ends.
+        // Its task notices that it is given up, and ends.
         let mut second = held.remove(1);
         let given_up = tokio::spawn(async move { second.read_u8().await.unwrap_err().kind() });
         let _ = listener.accept().await;

@@ -1,4 +1,4 @@
-//! What the admin side may ask of the proxy: all that it knows of it.
+//! The interface of the proxy to the admin side, which knows nothing else of it.
 
 use lockwarden_control::config::Unusable;
 use lockwarden_control::telemetry::audit;
@@ -6,17 +6,17 @@ use lockwarden_control::telemetry::audit;
 use crate::view::Views;
 use crate::view::api::{Break, Broken, LogChanged, Next, Settings, WhatIf};
 
-/// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
-/// never from the data path, and none of them may wait for a client.
+/// The requests that the admin side can make. The calls come from the admin thread or its helpers, never from the data path,
+/// and none of them may wait for a client.
 pub trait Control: Send + Sync + 'static {
     /// The metrics page.
     fn metrics(&self) -> Vec<u8>;
 
-    /// Whether clients are being served; if not, why.
+    /// Whether clients are served; if not, the reason.
     fn readiness(&self) -> Result<(), NotReady>;
 
-    /// Switches one namespace, or all, to a mode, and says which modes are in force in those
-    /// that were asked for. It changes all of them or none. `by` is for the audit trail.
+    /// Switches one namespace, or all, to a mode; returns the modes in force in the requested namespaces. It changes all of
+    /// them or none. `by` is for the audit trail.
     fn set_mode(
         &self,
         namespace: Option<&str>,
@@ -25,57 +25,58 @@ pub trait Control: Send + Sync + 'static {
         by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError>;
 
-    /// What is asked beside what is in force, and how its answers differ.
+    /// The chains that are evaluated beside those in force, and the differing answers.
     fn next(&self) -> Vec<Next>;
 
-    /// Says whom that answers, in one namespace or in all that have it. `by` is for the audit trail.
+    /// Sets to which clients their answers apply, in one namespace or in all that have such a chain. `by` is for the audit
+    /// trail.
     fn set_stage(&self, namespace: Option<&str>, stage: &str, by: audit::Client) -> Result<Vec<Next>, ControlError>;
 
-    /// Takes no new clients, lets those that are there finish, and ends the process; says what it
-    /// waits for. Asked a second time, it waits no longer.
+    /// Accepts no new clients, lets the connected ones finish, and ends the process; returns what it waits for. A second call
+    /// ends the waiting.
     fn drain(&self) -> String;
 
-    /// Reads the configuration again, and says in one line what was done. An error has changed
-    /// nothing. It may take as long as compiling the policies.
+    /// Reads the configuration again; returns in one line what was done. An error has changed nothing. It may take as long as
+    /// compiling the policies.
     fn reload(&self, weaker: Weaker, leap: Leap) -> Result<String, ReloadError>;
 
-    /// Every key of the configuration with what is in force, and who said so.
+    /// Every key of the configuration with the value in force, and its origin.
     fn settings(&self) -> Settings;
 
-    /// What of the refusals that are kept would be spared with these changes of the configuration, as they are typed.
+    /// The remembered refusals that these changes of the configuration, as typed, would spare.
     fn what_if(&self, changes: &[&str]) -> Result<WhatIf, ControlError>;
 
-    /// Which lines are logged.
+    /// The log filter.
     fn log_filter(&self) -> String;
 
-    /// Changes that, and says what it was before.
+    /// Changes the log filter; returns it with the one before.
     fn set_log_filter(&self, order: &str) -> Result<LogChanged, ControlError>;
 
-    /// Has the report count from now on. Returns the moment, Unix ms.
+    /// Makes the report count from now on. Returns the moment, Unix ms.
     fn reset_report(&self) -> u64;
 
-    /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
+    /// Ends the lease of this lock with this fencing token, and no other. It waits for the backend.
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
 
-    /// What is known of locks: all that was answered before the call, for which it may wait some milliseconds.
+    /// The view of locks, with everything that was replied before the call; it may wait some milliseconds for that.
     fn views(&self) -> &dyn Views;
 }
 
-/// Whether a reload may take away what is governed now.
+/// Whether a reload may stop governing what is governed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weaker {
-    /// It is refused, and says what would be lost: half a file is often a valid one.
+    /// It is refused, and the error names the losses: half a file is often a valid one.
     Refused,
-    /// Somebody has said that it is meant.
+    /// The operator confirmed that it is intended.
     Allowed,
 }
 
-/// Whether a namespace is enforced although the report speaks against it.
+/// Whether a namespace may be enforced against the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leap {
-    /// It is not; the order says what speaks against it.
+    /// Refused; the error names the reasons against it.
     Looks,
-    /// It is: somebody has said that it is meant.
+    /// Allowed: the operator confirmed that it is intended.
     Anyway,
 }
 
@@ -88,7 +89,7 @@ impl From<bool> for Leap {
     }
 }
 
-/// What speaks against enforcing a namespace.
+/// The reasons against enforcing a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Harm {
     pub namespace: String,
@@ -97,40 +98,40 @@ pub struct Harm {
 }
 
 impl Harm {
-    /// Of several namespaces, in one line.
+    /// The reasons of several namespaces, in one line.
     pub fn words(harms: &[Harm]) -> String {
         let told = harms.iter().map(|harm| format!("{}: {}", harm.namespace, harm.reasons.join("; ")));
         told.collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Why no clients are served.
+/// Why clients are not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
-    /// The proxy was asked to stop.
+    /// The proxy was told to stop.
     #[error("the proxy is stopping")]
     Stopping,
-    /// The backend cannot be served; why.
+    /// The backend is not usable; with the reason.
     #[error("{0}")]
     Backend(String),
 }
 
-/// Why the configuration was not read again. What was in force before still is.
+/// Why the configuration was not reloaded. The previous one is still in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The configuration, or a policy that it names.
+    /// The configuration, or a policy that it names, is unusable.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// It takes away what is governed now, and nobody has said that this is meant.
+    /// It would stop governing what is governed now, without a confirmation.
     #[error(
         "this would govern less than what is in force: {losses}. Half a file is often a valid \
          one; if it is meant, type lockwarden reload --allow-weaker, or POST /reload?allow=weaker"
     )]
     Weaker {
-        /// What would be lost.
+        /// The locks that would be lost.
         losses: String,
     },
-    /// It enforces what is only watched now, and the report speaks against that.
+    /// It enforces a namespace that is only watched now, against the report.
     #[error(
         "this would enforce what the report speaks against: {}. lockwarden audit says more; if it is meant all the \
          same, type lockwarden reload --anyway, or POST /reload?anyway=true", Harm::words(.0)
@@ -144,22 +145,22 @@ pub enum ReloadError {
 /// Why an order was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// No such namespace.
+    /// No such namespace or other object.
     #[error("{0}")]
     NotFound(String),
-    /// No such mode.
+    /// An invalid mode or other value.
     #[error("{0}")]
     Invalid(String),
-    /// The report speaks against it; nothing was done.
+    /// The report speaks against it; nothing was changed.
     #[error(
         "the report speaks against it: {}. lockwarden audit says more; if it is meant all the same, type lockwarden \
          mode --anyway, say \"anyway\":true, or LOCKWARDEN MODE … ANYWAY", Harm::words(.0)
     )]
     Harmful(Vec<Harm>),
-    /// It cannot be done now; nothing was.
+    /// Not possible now; nothing was changed.
     #[error("{0}")]
     Unavailable(String),
-    /// It was sent, and what came of it is not known.
+    /// It was sent, and the result is unknown.
     #[error("{0}")]
     Unknown(String),
 }

@@ -1,4 +1,4 @@
-//! What every answer needs: who asked, work that may take a while, and what went wrong in one line of JSON.
+//! Parts of every reply: the peer, background work, and errors in one line of JSON.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Connected<IncomingStream<'_, Limited>> for Peer {
     }
 }
 
-/// Orders may take a while; pages are served meanwhile.
+/// Runs an order that may take a while; pages are served meanwhile.
 pub(super) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "an admin order failed");

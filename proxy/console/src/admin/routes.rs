@@ -1,5 +1,5 @@
-//! What the admin address answers. Reading is open to whoever reaches the address, changing needs
-//! the admin token, and no GET changes anything. Every request goes through `guard` first.
+//! The routes of the admin address. Reading is open to every client that reaches the address, changing needs the admin token,
+//! and no GET changes anything. Every request goes through `guard` first.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,14 +24,13 @@ use super::reply::{Peer, in_background, problem};
 use super::token::{AdminToken, Origin};
 use super::{api_routes, board, commands};
 
-/// No order is longer than a namespace's name and a mode.
+/// The longest body, in bytes: an order is a namespace's name and a mode.
 const BODY: usize = 16 * 1024;
 
-/// Every request is answered in this time; what it started may go on.
+/// Every request gets a reply within this time; work that it started may continue.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Nothing here is to be kept, framed, sniffed or embedded by a browser, and a connection serves
-/// one request (`connection_limits.rs`).
+/// A browser must not store, frame, sniff or embed any reply, and a connection serves one request (`connection_limits.rs`).
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -42,10 +41,10 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONNECTION, "close"),
 ];
 
-/// What is asked for when things go wrong, and answered however many connections there are.
+/// Needed when things go wrong, and served however many connections there are.
 const HEALTH: [&str; 3] = ["/live", "/ready", "/metrics"];
 
-/// What one address serves.
+/// The routes of one address.
 #[derive(Clone, Debug)]
 pub enum AdminOptions {
     /// The admin address: everything.
@@ -56,10 +55,10 @@ pub enum AdminOptions {
         /// addresses. Other names are refused: a web page elsewhere could point its own name at
         /// this address (DNS rebinding).
         host: Option<String>,
-        /// Where clients connect, for the example on an empty board.
+        /// The port for clients, for the example on an empty board.
         port: Option<u16>,
     },
-    /// The `metrics` address: only `/metrics`, `/live` and `/ready`, by whatever name.
+    /// The `metrics` address: only `/metrics`, `/live` and `/ready`, under any host name.
     MetricsOnly,
 }
 
@@ -89,7 +88,7 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
         .layer(from_fn_with_state(Arc::new(options), guard))
 }
 
-/// Refuses what may not be asked, and dresses every answer.
+/// Refuses requests that are not allowed, and adds the headers to every reply.
 async fn guard(
     State(options): State<Arc<AdminOptions>>,
     ConnectInfo(Peer { peer, place }): ConnectInfo<Peer>,
@@ -110,7 +109,7 @@ async fn guard(
     };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        // The board says for itself which of its own files its page may use.
+        // The board sets its own policy for the files of its page.
         if name == header::CONTENT_SECURITY_POLICY && headers.contains_key(&name) {
             continue;
         }
@@ -128,7 +127,7 @@ fn busy() -> Response {
     response
 }
 
-/// Reads the body, bounded, before a handler sees the request.
+/// Reads the body, up to its limit, before a handler sees the request.
 async fn answer(request: Request, next: Next, place: &Place) -> Response {
     let (parts, body) = request.into_parts();
     match to_bytes(body, BODY).await {
@@ -151,7 +150,7 @@ fn admit(options: &AdminOptions, peer: SocketAddr, request: &Request) -> Result<
     }
     match *request.method() {
         Method::GET | Method::HEAD => Ok(()),
-        // Every other method, so that a route with a new one is not open by mistake.
+        // Every other method needs the token, so that a new method is not open by mistake.
         _ => has_token(token, peer, request.headers()),
     }
 }
@@ -218,11 +217,11 @@ async fn ready(State(control): Shared) -> Response {
     }
 }
 
-/// What `POST /mode` may be told, in its body or its query.
+/// The parameters of `POST /mode`, in its body or its query.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModeOrder {
-    /// All of them, if none is named.
+    /// `None`: all namespaces.
     namespace: Option<String>,
     mode: String,
     /// Also where the report speaks against it.
@@ -266,7 +265,7 @@ async fn mode(State(control): Shared, ConnectInfo(Peer { peer, .. }): ConnectInf
 
 const MODE_USAGE: &str = "say {\"namespace\":\"NAME\",\"mode\":\"monitor\"}, or only the mode for all";
 
-/// Why a request says no mode.
+/// Why a request to change the mode is invalid.
 #[derive(Debug, thiserror::Error)]
 enum ModeOrderError {
     #[error(transparent)]
@@ -287,7 +286,7 @@ async fn read_order(request: Request) -> Result<ModeOrder, ModeOrderError> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// What `POST /reload` may be told in its query.
+/// The query of `POST /reload`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReloadOrder {

@@ -552,7 +552,7 @@ fn a_lock_is_broken_by_an_order_that_says_which_lease_and_why() {
     let order = r#"{"db":3,"fence":43,"reason":" the worker\nhangs "}"#;
     let answer = admin.posts("/api/v1/locks/lock:a%2Fb/break", token, order);
     assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"done":{"id":"7F3K2A"}}"#));
-    // A reason stays on its line of the log.
+    // A reason stays on one line of the log.
     let expected = r"break lock:a/b in 3 with 43: the worker\x0ahangs";
     assert_eq!(admin.orders(), [expected]);
     let order = r#"{"fence":43,"reason":"x"}"#;
@@ -603,11 +603,11 @@ fn the_board_may_use_its_own_files_and_nothing_else() {
 
 #[test]
 fn health_is_answered_while_all_other_places_are_taken() {
-    // As high as it is at any time while these tests run.
+    // As high as at any time during these tests.
     lockwarden_control::net::descriptors::raise_limit().unwrap();
     let admin = full();
     let places = usize::try_from(lockwarden_control::net::descriptors::admin_places()).unwrap();
-    // Each has a request under way that does not come to its end.
+    // Each has a request that does not finish.
     let slow: Vec<TcpStream> = (0..places / 2)
         .map(|_| {
             let mut one = TcpStream::connect(admin.handle.address()).unwrap();

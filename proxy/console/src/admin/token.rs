@@ -1,31 +1,30 @@
-//! The admin token: made, kept out of print, and compared.
+//! The admin token: created, hidden from output, and compared.
 
 use std::fmt;
 
-/// The secret that orders are signed with. It is never printed by accident.
+/// The secret that authorizes orders. Debug output never contains it.
 #[derive(Clone)]
 pub struct AdminToken {
     secret: String,
     pub(super) origin: Origin,
 }
 
-/// Where an admin token comes from.
+/// The origin of an admin token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The operator chose it.
     Configured,
-    /// The proxy made it up.
+    /// The proxy generated it.
     Generated,
 }
 
 impl AdminToken {
-    /// One that the operator chose. It works from wherever the admin address can be reached.
+    /// A token that the operator chose. It works from every host that reaches the admin address.
     pub fn configured(secret: String) -> AdminToken {
         AdminToken { secret, origin: Origin::Configured }
     }
 
-    /// A new one of 128 random bits. It works from this machine only, where it stands in a file
-    /// (`token_file.rs`).
+    /// A new token of 128 random bits. It works from this machine only, where a file holds it (`token_file.rs`).
     pub fn generate() -> Result<AdminToken, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;

@@ -1,6 +1,5 @@
-//! Where a running proxy keeps an admin token that it made up, for commands on the same machine: a file that
-//! only its user can read, in a directory that lives no longer than the machine runs. A token that was
-//! configured stands where its operator put it, and nowhere else.
+//! Stores the generated admin token of a running proxy for commands on the same machine: in a file that only its user can read,
+//! in a directory that is lost when the machine stops. A configured token is only where its operator put it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,21 +12,21 @@ use lockwarden_control::config::Secret;
 
 use super::token::AdminToken;
 
-/// Bits of a mode by which others could do anything with a file, and by which they could put one into a directory.
+/// Mode bits that give others access to a file, and those that let them create files in a directory.
 const OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The file of a running proxy. Gone with it, unless another proxy has written its own token there.
+/// The token file of a running proxy. Removed with it, unless another proxy has written its own token there.
 pub struct TokenFile {
     path: PathBuf,
     token: AdminToken,
 }
 
 impl TokenFile {
-    /// Writes the token of the proxy with this admin address into the first directory that will do.
+    /// Writes the token of the proxy with this admin address into the first suitable directory.
     ///
     /// # Errors
-    /// Why the last of them would not.
+    /// Returns why the last of the directories was not suitable.
     pub fn write(admin: SocketAddr, token: &AdminToken) -> io::Result<TokenFile> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for directory in directories() {
@@ -42,7 +41,7 @@ impl TokenFile {
         Err(last)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -50,7 +49,7 @@ impl TokenFile {
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        // A proxy that took the address over has put its own token there.
+        // A proxy that took over the address has put its own token there.
         let is_ours =
             fs::read(&self.path).is_ok_and(|text| text.strip_suffix(b"\n") == Some(self.token.reveal().as_bytes()));
         if is_ours {
@@ -59,7 +58,7 @@ impl Drop for TokenFile {
     }
 }
 
-/// The token of the proxy that serves this admin address on this machine, if it made one up.
+/// The generated token of the proxy that serves this admin address on this machine, if there is one.
 pub fn read(host: &str, port: u16) -> Option<Secret> {
     let hosts: Vec<IpAddr> = match host.parse() {
         Ok(address) => vec![address],
@@ -73,7 +72,7 @@ pub fn read(host: &str, port: u16) -> Option<Secret> {
         let directories = directories().into_iter();
         directories.map(move |directory| directory.join(&name))
     });
-    // A proxy that was killed leaves its file behind; the one that runs has written later.
+    // A killed proxy leaves its file behind; the running one has written later.
     let written = |file: &PathBuf| fs::metadata(file).and_then(|found| found.modified()).ok();
     let newest = files.filter(|file| is_private(file)).max_by_key(written)?;
     config::admin_token_in(&newest).ok()
@@ -83,12 +82,12 @@ fn name(admin: SocketAddr) -> String {
     format!("admin-token-{admin}")
 }
 
-/// The directories that may have such a file: the service manager's, the session's, the system's, and one
-/// of our own below the temporary directory.
+/// The directories for such a file: the service manager's, the session's, the system's, and our own below the temporary
+/// directory.
 fn directories() -> Vec<PathBuf> {
     let user = user();
     let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
-    // A service may have several, with colons between them.
+    // A service may have several, separated by colons.
     let service = named("RUNTIME_DIRECTORY").and_then(|all| std::env::split_paths(&all).next());
     let session = named("XDG_RUNTIME_DIR").map(|directory| Path::new(&directory).join("lockwarden"));
     let of_user = Path::new("/run/user").join(user.to_string());
@@ -104,14 +103,14 @@ fn write(directory: &Path, name: &str, token: &str) -> io::Result<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // Not through a link: in a directory that all may write, another user could have put one there.
+    // Does not follow a link: in a directory that all may write, another user could have put one there.
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || !is_mine(&found) || found.mode() & OTHERS_WRITE != 0 {
         let text = format!("{} is not a directory of ours alone", directory.display());
         return Err(io::Error::other(text));
     }
     let path = directory.join(name);
-    // Beside it and renamed: nobody reads half a token, and a file that is there keeps no reader.
+    // Written beside it and renamed: no reader sees half a token, and no reader of an old file gets the new token.
     let fresh = directory.join(format!("{name}.{}", std::process::id()));
     let mut file = private_file(&fresh)?;
     file.write_all(format!("{token}\n").as_bytes())?;
@@ -120,12 +119,12 @@ fn write(directory: &Path, name: &str, token: &str) -> io::Result<PathBuf> {
 }
 
 fn private_file(path: &Path) -> io::Result<File> {
-    // One that a process with the same id left behind; `create_new` opens no file of somebody else.
+    // A leftover of a process with the same id; `create_new` never opens another user's file.
     let _ = fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Whether nobody but its owner reads it, who is this user; root reads those of services as well.
+/// Whether only its owner can read it, and the owner is this user; root also reads the files of services.
 fn is_private(file: &Path) -> bool {
     fs::symlink_metadata(file)
         .is_ok_and(|found| found.is_file() && (is_mine(&found) || user() == 0) && found.mode() & OTHERS == 0)
@@ -160,7 +159,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(is_private(&path));
 
-        // One that is there already is replaced as a whole, with its permissions.
+        // An existing file is replaced as a whole, with its permissions.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(!is_private(&path));
         write(&own, "admin-token-x", "next").unwrap();

@@ -1,10 +1,10 @@
-//! What to do about a misuse, in words. Each says what happens and what to change; none assumes that
-//! the reader knows how the proxy works inside.
+//! What to do about a misuse, in words. Each text says what happens and what to change; none assumes that the reader knows the
+//! internals of the proxy.
 
 use lockwarden_control::telemetry::vocabulary::{Label, Observation, UnjudgedWhy};
 use lockwarden_lock::reason::Reason;
 
-/// What a refusal asks for: what it means, and what to do about it.
+/// The advice on a refusal: its meaning, and what to do about it.
 pub(super) fn for_reason(reason: Reason) -> String {
     match reason.advice() {
         Some(advice) => format!("{}: {advice}", reason.meaning()),
@@ -12,11 +12,11 @@ pub(super) fn for_reason(reason: Reason) -> String {
     }
 }
 
-/// Something that was found about how an application uses its locks.
+/// A finding about how an application uses its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Finding {
     Observed(Observation),
-    /// A release that named no owner token.
+    /// A release without an owner token.
     TokenlessRelease,
     /// A release over another connection than the one that took the lock.
     Pooled,
@@ -24,34 +24,34 @@ pub(super) enum Finding {
     RanOut,
     /// A lease that a failover has lost.
     LeaseLost,
-    /// A lease that keep-alive brought over its TTL.
+    /// A lease that keep-alive kept beyond its TTL.
     KeptAlive,
-    /// A command that was forwarded unjudged, and that enforce mode would not forward so.
+    /// A command that was forwarded unjudged, and that enforce mode would refuse.
     Unjudged,
-    /// One that the operator lets through in any mode.
+    /// A command that the operator lets through in every mode.
     LetThrough,
-    /// A script or function whose names of keys only its run tells: of no namespace.
+    /// A script or function that computes its key names during the run; it belongs to no namespace.
     ComputedNames,
     /// An operation on a lease without a record.
     Ungoverned,
     /// A write of guarded data under a lease that was over.
     LateWrite,
-    /// A write of guarded data by who never had the lock.
+    /// A write of guarded data by a client that never had the lock.
     WriteWithoutLock,
-    /// Watched only: a lease without a TTL, to which enforce mode gives one.
+    /// Monitor mode only: a lease without a TTL, to which enforce mode gives one.
     NoTtl,
-    /// Watched only: a TTL that enforce mode cuts to the ceiling.
+    /// Monitor mode only: a TTL that enforce mode cuts to the ceiling.
     TtlCut,
-    /// Watched only: a lease that lasted longer than enforce mode lets it without keep-alive, which it would get.
+    /// Monitor mode only: a lease that lasted longer than its TTL in enforce mode, where it would get keep-alive.
     NeedsKeepAlive,
-    /// The same where it would not get keep-alive.
+    /// The same, where it would not get keep-alive.
     WouldRunOut,
-    /// Watched only: a take-over by a deadline in the value, which enforce mode compares with Redis's clock.
+    /// Monitor mode only: a take-over by a deadline in the value, which enforce mode compares with Redis's clock.
     TakesOver,
 }
 
 impl Finding {
-    /// Of a write of guarded data that was refused for this, or would have been.
+    /// The finding for a write of guarded data that was refused for this reason, or would have been.
     pub(super) fn of_guarded(reason: Reason) -> Finding {
         match reason {
             Reason::StaleFence => Finding::LateWrite,
@@ -59,12 +59,12 @@ impl Finding {
         }
     }
 
-    /// Whether a guard has found it, so that it says nothing of the namespace.
+    /// Whether it was found by a guard, so that it says nothing about the namespace.
     pub(super) fn is_of_guard(self) -> bool {
         matches!(self, Finding::LateWrite | Finding::WriteWithoutLock)
     }
 
-    /// Of a command that was forwarded unjudged for this.
+    /// The finding for a command that was forwarded unjudged for this reason.
     pub(super) fn of_unjudged(why: UnjudgedWhy) -> Finding {
         match why {
             UnjudgedWhy::NoRights
@@ -100,15 +100,15 @@ impl Finding {
         }
     }
 
-    /// Whether work that goes well now may not, once the namespace is enforced. `grants_repeats`: it grants a lock once more
-    /// to the connection that holds it, and so to another thread on that connection.
+    /// Whether work that succeeds now may fail once the namespace is enforced. `grants_repeats`: the namespace grants a lock
+    /// again to the connection that holds it, and so to another thread on that connection.
     pub(super) fn may_break(self, grants_repeats: bool) -> bool {
         match self {
             Finding::Observed(Observation::SharedSession) => grants_repeats,
             Finding::Observed(Observation::Outlived | Observation::HandedOver)
             | Finding::Unjudged
             | Finding::WouldRunOut => true,
-            // What they bring about is refused, or not, and counted as that.
+            // Their consequences are refused or not, and are counted as refusals.
             Finding::Observed(
                 Observation::SharedToken
                 | Observation::Debt
@@ -157,7 +157,7 @@ impl Finding {
     }
 }
 
-/// What a finding asks for.
+/// The advice on a finding.
 pub(super) fn for_finding(finding: Finding) -> &'static str {
     match finding {
         Finding::Observed(Observation::SharedToken) => {

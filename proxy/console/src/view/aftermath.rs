@@ -1,11 +1,12 @@
-//! What comes of enforcing: what a namespace grants, and what lock time it loses, in the ten minutes after it is enforced is held
-//! against the ten minutes before. Pure, and it changes nothing; who is told of it and takes it back is `app/control/aftermath.rs`.
+//! The effect of enforcing: compares the grants and the lost lock time of a namespace in the ten minutes after it is enforced
+//! with the ten minutes before. Pure, and it changes nothing; `app/control/aftermath.rs` reports harm and takes the change
+//! back.
 //!
-//! Two things are harm. More than one part in twenty of its lock time is lost: locks stay locked though nobody works under
-//! them. Or less than half as much is granted as before, though clients ask as before: what enforcing takes from them shows as
-//! tries in vain. Where nobody asks, as at night, tries fall with the grants, and a try succeeds as often as before or oftener.
-//! And where clients deleted each other's locks, there were more grants than one holder at a time can have: those do not count.
-//! A minute decides; less than that where it is plain.
+//! Two things are harm. First, more than one part in twenty of the lock time is lost: locks stay locked after the work under
+//! them has ended. Second, less than half as much is granted as before, though clients ask as before: then tries fail. When
+//! clients ask less, as at night, tries fall with the grants, and a try succeeds as often as before or more often. Where
+//! clients deleted each other's locks, there were more grants than one holder at a time can have: those do not count. A minute
+//! decides; less than that where it is plain.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,21 +21,21 @@ use super::lock_time::Costs;
 use super::periods::Periods;
 use super::tally::Counts;
 
-/// For so long after a switch harm is looked for; so much before it is what it is held against.
+/// How long after a switch harm is looked for, and how long before it the comparison begins.
 const WATCHED: Duration = Duration::from_secs(10 * 60);
-/// Less than this says nothing.
+/// A shorter time says nothing.
 const LEAST_MS: u64 = 10_000;
-/// From here on what is seen counts though it is little.
+/// From this time on even small numbers count.
 const ENOUGH_MS: u64 = 60_000;
-/// Grants that there were before, and would be now: of 20 that come by chance, fewer than 10 come once in 200 times.
+/// Grants needed before, and expected now: if 20 come on average, fewer than 10 come by chance once in 200 times.
 const FEW_GRANTS: u64 = 20;
-/// The same before a minute is over, so that the burst of a moment is none of it.
+/// The same before a minute is over, so that a short burst does not count.
 const MANY_GRANTS: u64 = 100;
-/// Lock time that is lost: before a minute is over, a lock all the time.
+/// Lost lock time that is needed; before a minute is over, as much as one lock the whole time.
 const LITTLE_LOST_MS: u64 = 1_000;
 const MUCH_LOST_MS: u64 = 10_000;
 
-/// For how many clients a namespace is enforced. That `enforce_for` names others is no switch.
+/// For how many clients a namespace is enforced. Other names in `enforce_for` are no switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     Nobody,
@@ -50,14 +51,14 @@ pub(super) struct Aftermath {
 
 struct Watch {
     extent: Extent,
-    /// When that began; `None` with the process, which is no switch.
+    /// When that began; `None` since the process start, which is no switch.
     since: Option<Moment>,
-    /// What was counted before, where that is enough to compare with.
+    /// The counts before, where they are enough for a comparison.
     before: Option<Span>,
     harm: Option<Harm>,
 }
 
-/// How enforcing harms.
+/// The harm of enforcing.
 struct Harm {
     words: String,
     found: Instant,
@@ -65,18 +66,19 @@ struct Harm {
     taken_back: bool,
 }
 
-/// Harm that was found just now.
+/// Newly found harm.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Harmed {
     pub namespace: Arc<str>,
     pub words: String,
 }
 
-/// What was counted in a namespace over some time.
+/// Counts of a namespace over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     ms: u64,
-    /// Without those whose leases another client ended: as many came of it, and to refuse them is what enforcing is for.
+    /// Without grants whose leases another client ended: as many grants resulted from that, and enforcing is meant to refuse
+    /// it.
     grants: u64,
     /// Tries to acquire, those that were granted included.
     tries: u64,
@@ -86,12 +88,12 @@ struct Span {
 #[derive(Clone, Copy, Debug)]
 struct Time {
     lost_ms: u64,
-    /// All of it.
+    /// All lock time.
     locked_ms: u64,
 }
 
 impl Aftermath {
-    /// These namespaces are in force from now on, so far enforced; at the start of the process, without a moment.
+    /// These namespaces are in force from now on, each enforced to this extent; without a moment at the start of the process.
     pub(super) fn follow(&mut self, in_force: &[(Arc<str>, Extent)], at: Option<Moment>, periods: &Periods) {
         let is_in_force = |name: &Arc<str>| in_force.iter().any(|(one, _)| one == name);
         self.namespaces.retain(|name, _| is_in_force(name));
@@ -113,8 +115,8 @@ impl Aftermath {
         }
     }
 
-    /// Looks where enforcing harms, and returns what is new of it. `held_ms` is for how long locks of a namespace have been held
-    /// since a moment that are held now.
+    /// Looks for namespaces that enforcing harms, and returns the new ones. `held_ms` returns for how long the locks of a
+    /// namespace that are held now have been held since a moment.
     pub(super) fn look(
         &mut self,
         now: Moment,
@@ -140,7 +142,7 @@ impl Aftermath {
                     let namespace = name.clone();
                     found.push(Harmed { namespace, words });
                 }
-                // So long it stays said, so that what is near the limit is not said again and again.
+                // Harm stays reported for this time, so that a value near the limit is not reported again and again.
                 (None, harm) if is_late => *harm = None,
                 (None, _) => {}
             }
@@ -148,14 +150,14 @@ impl Aftermath {
         found
     }
 
-    /// The proxy has set the namespace back to monitor mode for it, which is said for a while.
+    /// The proxy has set the namespace back to monitor mode because of this; that is reported for a while.
     pub(super) fn was_taken_back(&mut self, harmed: Harmed, now: Instant) {
         if let Some(watch) = self.namespaces.get_mut(&harmed.namespace) {
             watch.harm = Some(Harm { words: harmed.words, found: now, taken_back: true });
         }
     }
 
-    /// How enforcing this namespace harms, or did until the proxy took it back, in words.
+    /// The harm of enforcing this namespace, present or before the proxy took it back, in words.
     pub(super) fn harm(&self, namespace: &str) -> Option<String> {
         let harm = self.namespaces.get(namespace)?.harm.as_ref()?;
         Some(match harm.taken_back {
@@ -166,7 +168,7 @@ impl Aftermath {
 }
 
 impl Watch {
-    /// What is harm of what was counted from a moment on.
+    /// The harm in the counts since a moment, in words.
     fn words(
         &self,
         from: Moment,
@@ -177,7 +179,7 @@ impl Watch {
         let (counts, begun) = periods.of_namespace(name, from);
         let begun = begun.map_or(from.at, |begun| begun.min(from.at));
         let since = Span::of(&counts, ms(now.at.saturating_duration_since(begun)));
-        // A look at all locks is taken only where something is lost.
+        // All locks are looked through only where some time is lost.
         let lost = |held_ms| Some(Time::of(&counts, held_ms)).filter(|time| time.is_lost_within(since.ms));
         let lost = lost(0).and_then(|_| lost(held_ms(name, begun)));
         let fell = self.before.filter(|before| before.fell_to(&since));
@@ -205,8 +207,8 @@ impl Span {
         Span { ms, grants: u64::try_from(grants).unwrap_or(0).saturating_sub(counts.broken), tries: counts.tries }
     }
 
-    /// What was counted before a switch, but after the one before that: from the first that there was, so that a day without
-    /// work makes no rate lower.
+    /// Counts before a switch, but after the one before it. They begin with the first count, so that a day without work does
+    /// not lower a rate.
     fn before(at: Moment, since: Option<Moment>, name: &str, periods: &Periods) -> Option<Span> {
         let from = since.map_or(at.ago(WATCHED), |since| since.or_ago(WATCHED, at));
         let (counts, begun) = periods.of_namespace(name, from);
@@ -214,7 +216,7 @@ impl Span {
         (span.ms >= LEAST_MS && span.grants >= FEW_GRANTS).then_some(span)
     }
 
-    /// Whether less than half as much is granted since, and a try succeeds more seldom.
+    /// Whether less than half as much is granted since, and a smaller share of the tries succeeds.
     fn fell_to(&self, since: &Span) -> bool {
         let of = |count: u64, other: u64| u128::from(count) * u128::from(other);
         let expected = of(self.grants, since.ms) / u128::from(self.ms.max(1));
@@ -225,11 +227,11 @@ impl Span {
         since.ms >= LEAST_MS
             && expected >= u128::from(enough)
             && of(since.grants, 2) < expected
-            // Nine tenths, because of chance.
+            // Nine tenths, to allow for chance.
             && of(since.grants, self.tries) * 10 < of(self.grants, since.tries) * 9
     }
 
-    /// `480`, or `2.4` where it is few.
+    /// Grants a minute: `480`, or `2.4` for small numbers.
     fn a_minute(&self) -> String {
         let tenths = u128::from(self.grants) * 600_000 / u128::from(self.ms.max(1));
         let tenths = u64::try_from(tenths).unwrap_or(u64::MAX);
@@ -243,7 +245,7 @@ impl Span {
 impl Time {
     fn of(counts: &Counts, held_ms: u64) -> Time {
         let seen = counts.costs.seen;
-        // What is taken back may have been counted before.
+        // Time that is taken back may have been counted before.
         let count = |ms: i64| u64::try_from(ms).unwrap_or(0);
         let lost_ms = count(seen.unheld_ms).saturating_add(count(seen.cut_ms));
         Time { lost_ms, locked_ms: lost_ms.saturating_add(count(seen.held_ms)).saturating_add(held_ms) }

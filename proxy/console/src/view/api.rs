@@ -1,7 +1,7 @@
-//! What the JSON API under `/api/v1/` says, as the server writes it and the command line reads it.
-//! Times are Unix milliseconds of the proxy's clock, durations milliseconds. Keys and names are bytes to
-//! Redis; here they are text in which a backslash and whatever cannot be printed stands as `\xNN`
-//! ([`lockwarden_control::text::escape::spell`]). An owner token is never here, only its fingerprint.
+//! The types of the JSON API under `/api/v1/`: the server writes them and the command line reads them. Times are Unix
+//! milliseconds of the proxy's clock, durations are milliseconds. Keys and names are bytes in Redis; here they are text in
+//! which a backslash and every byte that cannot be printed is written as `\xNN` ([`lockwarden_control::text::escape::spell`]).
+//! An owner token is never shown, only its fingerprint.
 
 mod config_meaning;
 
@@ -19,52 +19,52 @@ use lockwarden_control::text::escape::unspell;
 use serde::{Deserialize, Serialize};
 
 pub use config_meaning::ConfigMeaning;
-/// What happened to a lock, and to whom. `GET /api/v1/decisions?since=&id=&namespace=&limit=` answers those that were
-/// refused or would have been, the newest first.
+/// One event of a lock, with its client. `GET /api/v1/decisions?since=&id=&namespace=&limit=` returns the refusals, also those
+/// that enforce mode would have made, the newest first.
 pub use lockwarden_control::telemetry::audit::{Client, Record as Moment};
 pub use lockwarden_control::telemetry::changes::Change;
 
-/// How a list is wanted.
+/// The format of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// As everything else of the API.
+    /// JSON, as in the rest of the API.
     #[default]
     Json,
     /// For spreadsheets.
     Csv,
 }
 
-/// What is asked of the decisions.
+/// The query of the decisions.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionsQuery {
-    /// Later ones only.
+    /// Only later ones.
     pub(crate) since: Option<After>,
     pub(crate) id: Option<String>,
     pub(crate) namespace: Option<String>,
-    /// Of the client, as it is shown.
+    /// The application of the client, as it is shown.
     pub(crate) application: Option<String>,
     pub(crate) reason: Option<ReasonWord>,
     pub(crate) pattern: Option<KeyGlob>,
-    /// What their keys contain, spelled as keys are shown.
+    /// A part of their keys, spelled as keys are shown.
     pub(crate) contains: Option<String>,
     pub(crate) limit: Option<usize>,
     #[serde(default)]
     pub(crate) format: Format,
 }
 
-/// What is asked of the locks that are held.
+/// The query of the held locks.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocksQuery {
     pub namespace: Option<String>,
-    /// What their keys contain, spelled as keys are shown.
+    /// A part of their keys, spelled as keys are shown.
     pub contains: Option<String>,
     pub pattern: Option<KeyGlob>,
-    /// Of the holder, as it is shown.
+    /// The application of the holder, as it is shown.
     pub application: Option<String>,
-    /// Only those of which something is to be said.
+    /// Only locks with a problem or a remark.
     #[serde(default)]
     pub problems: bool,
     pub limit: Option<usize>,
@@ -77,7 +77,7 @@ pub struct LocksQuery {
 #[serde(try_from = "String")]
 pub struct KeyGlob(pub Glob);
 
-/// Bytes of a glob that are looked at; matching takes at most its length times that of a key.
+/// The longest glob, in bytes; matching takes at most its length times that of a key.
 const MAX_GLOB: usize = 1_024;
 
 /// Not a glob.
@@ -96,7 +96,7 @@ impl TryFrom<String> for KeyGlob {
     }
 }
 
-/// A reason, by its word.
+/// A reason, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct ReasonWord(pub(crate) Reason);
@@ -115,7 +115,7 @@ impl TryFrom<String> for ReasonWord {
     }
 }
 
-/// After which moment: Unix ms, or what a report may be asked.
+/// The moment to start after: Unix ms, or any [`Since`] that a report accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct After(pub(crate) Since);
@@ -131,11 +131,11 @@ impl TryFrom<String> for After {
     }
 }
 
-/// What is asked of the connections of clients.
+/// The query of the client connections.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionsQuery {
-    /// As it is shown.
+    /// The application, as it is shown.
     pub application: Option<String>,
     /// Only those that hold a lock.
     #[serde(default)]
@@ -153,7 +153,7 @@ pub struct Overview {
     pub namespaces: Vec<Namespace>,
     pub(crate) policies: Vec<Policy>,
     pub totals: Totals,
-    /// Entries of the event log that came too fast to be seen; above 0 the rest is incomplete.
+    /// Entries of the event log that were lost because they came too fast; above 0 the other counts are incomplete.
     pub(crate) unseen: u64,
     /// Certificates in use that end within two weeks, by table and key of the configuration: when, Unix ms.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -164,15 +164,15 @@ pub struct Overview {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
     pub address: String,
-    /// As the server says, once it was asked.
+    /// As the server reports it; `None` until it was asked.
     pub(crate) version: Option<String>,
     pub up: bool,
     /// Why clients are not served, in one line.
     pub problem: Option<String>,
-    /// Since when it is the primary, by the entry that the proxies keep on it; `None` where that is not known yet.
+    /// When it became the primary, by the entry that the proxies keep on it; `None` where that is not known yet.
     #[serde(default)]
     pub(crate) primary_since: Option<u64>,
-    /// Where sentinels say which server is the primary.
+    /// Where sentinels name the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentinels: Option<Sentinels>,
     /// The primaries, where it is a cluster.
@@ -183,55 +183,55 @@ pub struct Backend {
 /// A primary of a cluster, or the replica that has taken its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// A number that this process has given it.
+    /// A number given by this process.
     pub(crate) id: String,
     pub(crate) primary: String,
-    /// How many it has.
+    /// The number of its slots.
     pub(crate) slots: u64,
-    /// As for a single server, from here on.
+    /// From here on the fields of a single server.
     pub(crate) version: Option<String>,
     pub(crate) up: bool,
     pub(crate) problem: Option<String>,
     pub(crate) primary_since: Option<u64>,
 }
 
-/// What sentinels say of the primary.
+/// What sentinels report about the primary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sentinels {
-    /// What they call it.
+    /// The name under which they watch it.
     pub(crate) name: String,
-    /// The server that is followed; `None` until one was named.
+    /// The server that the proxy uses as primary; `None` until a sentinel named one.
     pub primary: Option<String>,
-    /// Of two answers the one with the higher epoch is the newer.
+    /// Of two replies the one with the higher epoch is the newer.
     pub(crate) epoch: Option<u64>,
-    /// How many answered within the last 5 s.
+    /// Sentinels that replied within the last 5 s.
     pub heard: u64,
     /// How many are asked: those of the URL and those that they name.
     pub known: u64,
     pub(crate) each: Vec<Sentinel>,
 }
 
-/// What one sentinel says.
+/// What one sentinel reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sentinel {
     pub(crate) address: String,
-    /// The server that it names; `None`: nothing is heard of it.
+    /// The server that it names; `None`: it does not reply.
     pub(crate) primary: Option<String>,
     pub(crate) epoch: Option<u64>,
-    /// Why nothing is heard of it, where that is known.
+    /// Why it does not reply, where that is known.
     pub(crate) problem: Option<String>,
 }
 
-/// No free lock is granted in a namespace, because the primary has changed.
+/// While it lasts, no free lock is granted in the namespace, because the primary has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
-    /// When that ends; `None` where nobody knows yet.
+    /// Its end; `None` while the end is not known.
     pub(crate) until: Option<u64>,
     /// Why, in words.
     pub(crate) why: String,
 }
 
-/// One namespace in force. `GET /api/v1/config` answers the list.
+/// One namespace in force. `GET /api/v1/config` returns the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Namespace {
     pub name: String,
@@ -239,32 +239,32 @@ pub struct Namespace {
     pub(crate) keys: Vec<String>,
     /// `enforce` or `monitor`.
     pub mode: String,
-    /// `enforce_for`: some clients are refused already, though the mode is `monitor`.
+    /// True with `enforce_for`: some clients are refused already, though the mode is `monitor`.
     pub enforced_for_some: bool,
     pub(crate) policies: Vec<String>,
     pub(crate) ceiling_ms: Option<u64>,
     pub(crate) held: u64,
     pub(crate) without_ttl: u64,
-    /// Locks that were held when the primary changed, and that nobody has looked for on the new one yet; `held` leaves
-    /// them out.
+    /// Locks that were held when the primary changed and that were not looked up on the new one yet; `held` does not count
+    /// them.
     #[serde(default)]
     pub(crate) unknown: u64,
-    /// Locks that the last walk over the server found without a record.
+    /// Locks without a record, as the last scan of the server found.
     pub(crate) ungoverned: u64,
-    /// No free lock is granted now; left out where they are.
+    /// Set while no free lock is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
-    /// Since it is enforced fewer locks are granted or lock time is lost, or it was so and the proxy has set it back, in
-    /// words; left out where it is not.
+    /// Since the namespace is enforced, fewer locks are granted or lock time is lost, in words. Stays set for a while after the
+    /// proxy has set the namespace back; left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) harm: Option<String>,
     /// How long its leases last.
     pub(crate) holds: Holds,
-    /// What that says about the TTL to ask for, in words.
+    /// The TTL to ask for that follows from it, in words.
     pub(crate) advice: Option<String>,
 }
 
-/// How long leases lasted, over the last [`Holds::count`] of them.
+/// How long leases lasted, over the last [`Holds::count`] leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holds {
     pub count: u64,
@@ -277,26 +277,26 @@ pub struct Holds {
     pub ran_out: u64,
 }
 
-/// One `[[guard]]`. `GET /api/v1/guards` answers the list.
+/// One `[[guard]]`. `GET /api/v1/guards` returns the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
     pub name: String,
     pub(crate) mode: String,
     pub(crate) keys: Vec<String>,
-    /// Of which any will do.
+    /// Any one of these locks is enough.
     pub(crate) lock: Vec<String>,
     pub(crate) unlocked: String,
     pub(crate) proofs: Vec<String>,
     pub(crate) exempt: Vec<String>,
-    /// What was said to writes in this mode since the proxy was started, by the words of the metrics.
+    /// Verdicts on writes in this mode since the proxy started, by the words of the metrics.
     pub(crate) writes: BTreeMap<String, u64>,
-    /// How many could not be checked, by why.
+    /// Writes that could not be checked, by the reason.
     pub(crate) unchecked: BTreeMap<String, u64>,
-    /// Times that a lock changed hands between the look at it and the write.
+    /// How often a lock changed hands between the check and the write.
     pub(crate) again: u64,
 }
 
-/// One policy. `GET /api/v1/policies` answers the list.
+/// One policy. `GET /api/v1/policies` returns the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     pub(crate) name: String,
@@ -309,30 +309,30 @@ pub struct Policy {
     pub(crate) failures: u64,
 }
 
-/// What was built, and which policies it has. `GET /api/v1/version`.
+/// The build and its policies. `GET /api/v1/version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     pub version: String,
-    /// Of the source, `unknown` outside a checkout.
+    /// The source revision; `unknown` outside a checkout.
     pub revision: String,
     /// The newest version of `lockwarden:policy` that policies may use.
     pub policy_interface: String,
     pub wasmtime: String,
     pub os: String,
     pub arch: String,
-    /// The policies that ship with it.
+    /// The policies shipped with it.
     pub built_in: Vec<PolicyDigest>,
-    /// Whether those are in the binary as machine code, so that a start does not compile them.
+    /// Whether they are in the binary as machine code, so that a start does not compile them.
     pub compiled_ahead: bool,
-    /// The policies that are loaded; none where no proxy runs.
+    /// The loaded policies; none where no proxy runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) in_force: Option<Vec<PolicyDigest>>,
-    /// What the configuration in force means for locks, as a hash; none where no proxy runs.
+    /// A hash over the meaning of the configuration in force for locks; none where no proxy runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) config_hash: Option<String>,
 }
 
-/// Which module a policy is.
+/// Identifies the module of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyDigest {
     pub name: String,
@@ -341,7 +341,7 @@ pub struct PolicyDigest {
 }
 
 impl Version {
-    /// That of this binary.
+    /// The version of this binary.
     pub fn of_this() -> Version {
         Version {
             version: BUILD.version.to_owned(),
@@ -376,13 +376,13 @@ pub struct Totals {
     pub would_refuse_last_hour: u64,
     pub overlaps_last_day: u64,
     pub without_ttl: u64,
-    /// Patterns of keys that look like locks and that no namespace has.
+    /// Key patterns that look like locks and belong to no namespace.
     #[serde(default)]
     pub(crate) unclaimed_patterns: u64,
-    /// Locks of which nobody knows yet whether the new primary has them.
+    /// Locks of which it is not known yet whether the new primary has them.
     #[serde(default)]
     pub unknown: u64,
-    /// Leases that failovers have lost.
+    /// Leases lost in failovers.
     #[serde(default)]
     pub lost_last_day: u64,
 }
@@ -394,47 +394,47 @@ pub struct Locks {
     /// How many match; the list may be shorter.
     pub matching: u64,
     pub locks: Vec<Lock>,
-    /// What a failover means for them now, a sentence each: namespaces in quarantine, locks that are unknown, leases that
-    /// were lost in the last hour.
+    /// What a failover means for these locks now, one sentence each: namespaces in quarantine, unknown locks, leases that were
+    /// lost in the last hour.
     #[serde(default)]
     pub notices: Vec<String>,
 }
 
-/// One lock that is held, as far as this proxy has seen.
+/// One held lock, as far as this proxy has seen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lock {
     pub key: String,
     pub db: u32,
     pub namespace: String,
     pub state: LockState,
-    /// Who took it, where that was seen.
+    /// The client that took it, where that was seen.
     pub holder: Option<Client>,
     /// The fingerprint of the owner token.
     pub token: Option<String>,
     pub fence: u64,
     pub since: u64,
     pub age_ms: u64,
-    /// What is left of the TTL; `None`: it has none.
+    /// The rest of the TTL; `None`: it has no TTL.
     pub ttl_left_ms: Option<u64>,
-    /// The TTL that it was given last.
+    /// The last TTL that it was given.
     pub ttl_ms: Option<u64>,
-    /// The proxy renews it while its holder lives.
+    /// The proxy renews it while its holder is alive.
     pub kept_alive: bool,
-    /// Connections that were refused it at least twice and try on.
+    /// Connections that were refused this lock at least twice and still try.
     pub waiters: u64,
-    /// How it came to be known: `acquire` or `scan`.
+    /// How the proxy learned of it: `acquire` or `scan`.
     pub seen: String,
 }
 
-/// What is to be said of a held lock, the worst first.
+/// The state of a held lock, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockState {
     /// A former holder acted while this one held it.
     Overlap,
-    /// It waits for what it holds itself, or for a circle of others.
+    /// Its holder waits for a lock that it holds itself, or is part of a circle of waiters.
     Deadlock,
-    /// It was held when the primary changed, and nobody has looked for it on the new one yet.
+    /// It was held when the primary changed, and was not looked up on the new one yet.
     Unknown,
     /// It has no TTL.
     NoTtl,
@@ -442,13 +442,14 @@ pub enum LockState {
     Held,
 }
 
-/// `GET /api/v1/connections?application=&holding=&limit=`: who holds most first, then who waits, then the oldest.
+/// `GET /api/v1/connections?application=&holding=&limit=`: those with the most locks first, then those that wait, then the
+/// oldest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
     pub now: u64,
     /// How many match; the list may be shorter.
     pub matching: u64,
-    /// What it means, and what to type, where the proxy may not see the processes of clients; left out where it may.
+    /// Set where the proxy may not see the processes of clients: what that means, and what to type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_processes: Option<String>,
     pub connections: Vec<Connection>,
@@ -463,7 +464,7 @@ pub struct Connection {
     /// When it was accepted.
     pub(crate) since: u64,
     pub age_ms: u64,
-    /// Of a client on the proxy's machine, once it was looked up.
+    /// Only for a client on the proxy's machine, once it was looked up.
     pub process: Option<ClientProcess>,
     /// How many locks it holds, as far as this proxy has seen.
     pub holding: u64,
@@ -479,7 +480,7 @@ pub struct Connection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientProcess {
     pub id: u32,
-    /// The name of its program; `None`: it is gone.
+    /// The name of its program; `None`: the process is gone.
     pub program: Option<String>,
 }
 
@@ -490,10 +491,10 @@ pub struct NamedLock {
     pub db: u32,
 }
 
-/// `GET /api/v1/settings`: every key of the configuration, with what is in force.
+/// `GET /api/v1/settings`: every key of the configuration with the value in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The configuration that was read.
+    /// The configuration file that was read.
     pub file: Option<String>,
     pub settings: Vec<Setting>,
 }
@@ -504,17 +505,17 @@ pub struct Setting {
     /// The table that it is in, such as `namespace orders`; `None`: the top of the file.
     pub table: Option<String>,
     pub key: String,
-    /// As TOML; words in parentheses where there is no value, or where it is a secret.
+    /// As TOML; words in parentheses where there is no value or the value is secret.
     pub value: String,
-    /// It is what holds where nobody says anything.
+    /// The value is the default, because it is set nowhere.
     pub default: bool,
     /// `default`, `FILE:LINE`, the name of a variable or flag, or `order`.
     pub origin: String,
-    /// What was read since the start, and takes a restart.
+    /// The value that was read since the start and takes effect after a restart.
     pub after_restart: Option<String>,
 }
 
-/// `GET /api/v1/log`, and what `POST` of it is told.
+/// The reply of `GET /api/v1/log`, and the body of its `POST`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogLevel {
@@ -522,42 +523,42 @@ pub struct LogLevel {
     pub filter: String,
 }
 
-/// What `POST /api/v1/next` is told.
+/// The body of `POST /api/v1/next`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StageOrder {
-    /// All that have something to stage, if none is named.
+    /// `None`: all namespaces that have something to stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// `shadow`, `10%`, `all` or `back`.
     pub stage: String,
 }
 
-/// A chain that is asked beside the one in force, of `GET /api/v1/next`.
+/// A policy chain that is evaluated beside the one in force; an element of `GET /api/v1/next`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
     pub namespace: String,
-    /// `shadow`, `10%` or `all`: whom it answers.
+    /// `shadow`, `10%` or `all`: the clients that its answers apply to.
     pub stage: String,
     pub policies: Vec<String>,
-    /// Since when both are asked.
+    /// Since when both chains are evaluated.
     pub since: u64,
-    /// Questions to which both answers come to the same.
+    /// Questions on which both chains agree.
     pub same: u64,
-    /// The others, the most frequent change first.
+    /// The differing answers, the most frequent change first.
     pub changes: Vec<Change>,
 }
 
-/// What `POST /api/v1/log` has done.
+/// The reply of `POST /api/v1/log`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogChanged {
-    /// In force now.
+    /// The filter in force now.
     pub filter: String,
-    /// In force before.
+    /// The filter in force before.
     pub was: String,
 }
 
-/// `GET /api/v1/locks/{key}?db=`: a lock that is held, or that something was told of lately.
+/// `GET /api/v1/locks/{key}?db=`: a lock that is held or had an event lately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LockDetail {
     pub key: String,
@@ -565,15 +566,15 @@ pub struct LockDetail {
     pub namespace: String,
     /// The lease, while the lock is held.
     pub lock: Option<Lock>,
-    /// What happened to it lately, the oldest first.
+    /// Its last events, the oldest first.
     pub timeline: Vec<Moment>,
     pub waiters: Vec<Waiter>,
     pub holds: Holds,
-    /// What stands out, in words.
+    /// Anything unusual, in words.
     pub remarks: Vec<String>,
 }
 
-/// Somebody who polls a held lock.
+/// A client that polls a held lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiter {
     pub client: Client,
@@ -581,19 +582,19 @@ pub struct Waiter {
     pub tries: u64,
 }
 
-/// `GET /api/v1/why/{id}` answers those with this id: a refusal in words, as `lockwarden why` tells it.
+/// `GET /api/v1/why/{id}` returns the refusals with this id, each in words as `lockwarden why` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Why {
     pub id: String,
-    /// What was sent, what came of it, and the reason.
+    /// The request, its result and the reason.
     pub headline: String,
     pub lines: Vec<WhyLine>,
     pub decision: Moment,
-    /// Who held the lock then, where that was seen.
+    /// The holder of the lock at that time, where it was seen.
     pub holder: Option<Client>,
 }
 
-/// One line of it.
+/// One line of the explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyLine {
     /// `when`, `who`, `sent`, `lease`, `overlap`, `said`, `result`, `do`.
@@ -601,35 +602,35 @@ pub struct WhyLine {
     pub words: String,
 }
 
-/// `GET /api/v1/incidents` answers a list: leases that failovers have lost, by who lost them, and refusals, put together by
-/// who did what to whom.
+/// `GET /api/v1/incidents` returns a list: leases lost in failovers, grouped by the application that lost them, and refusals,
+/// grouped by the two applications and by what was done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
     /// `payments-worker deleted lock:invoice:7, which billing held, 12 times`.
     pub(crate) sentence: String,
-    /// The parts of the sentence: who …
+    /// The parts of the sentence: the application …
     pub(crate) application: Option<String>,
-    /// … did or was kept from doing what …
+    /// … what it did or was kept from doing …
     pub(crate) did: String,
-    /// … to which lock, the last of them; empty where a command named none …
+    /// … the lock, of the last event; empty where the command named none …
     pub(crate) key: String,
     pub(crate) db: u32,
-    /// … and under which circumstances, how often.
+    /// … and the circumstances and the count.
     pub(crate) then: String,
-    /// The other application that held the lock, where that was seen; of a lost lease, who holds the lock now.
+    /// The other application that held the lock, where that was seen; for a lost lease, the one that holds the lock now.
     pub(crate) holder: Option<String>,
     pub(crate) namespace: String,
-    /// Of a refusal its reason; `lease-lost`.
+    /// The reason of the refusal, or `lease-lost`.
     pub(crate) reason: String,
-    /// `deny` or `would-deny`; of a lost lease, about which nothing was decided, `lost`.
+    /// `deny` or `would-deny`; for a lost lease, which needed no decision, `lost`.
     pub(crate) decision: String,
-    /// A former holder acted while another held the lock; of a lost lease: another holds the lock now.
+    /// A former holder acted while another client held the lock; for a lost lease: another client holds the lock now.
     pub(crate) overlap: bool,
-    /// How many locks it is about.
+    /// The number of different locks.
     pub(crate) keys: u64,
     pub(crate) count: u64,
     pub(crate) last: u64,
-    /// Of the last of them.
+    /// The id of the last event.
     pub(crate) id: Option<String>,
 }
 
@@ -638,12 +639,11 @@ pub struct Incident {
 pub struct Application {
     pub application: String,
     pub libraries: Vec<String>,
-    /// Of the connections that are open now.
+    /// The number of connections open now.
     pub connections: u64,
-    /// Nothing that it did would be refused, and nothing was found that enforce mode would turn against
-    /// it.
+    /// Nothing that it did would be refused, and there is no finding that enforce mode would turn against it.
     pub ready: bool,
-    /// Why, and what to do, in words.
+    /// The reason, and what to do, in words.
     pub verdict: String,
     pub namespaces: Vec<Usage>,
 }
@@ -658,24 +658,24 @@ pub struct Usage {
     pub acquired: u64,
     pub contended: u64,
     pub overlaps: u64,
-    /// In monitor mode: operations whose lease enforce mode would have given another TTL.
+    /// In monitor mode: operations whose lease would get another TTL in enforce mode.
     #[serde(default)]
     pub would_modify: u64,
-    /// Lock time in monitor mode, with what enforce mode would cost of it.
+    /// Lock time in monitor mode, with the part that enforce mode would cost.
     #[serde(default)]
     pub foretold: LockTime,
-    /// Lock time in enforce mode, with what that costs of it.
+    /// Lock time in enforce mode, with the part that enforcing costs.
     #[serde(default)]
     pub seen: LockTime,
-    /// Lock time by what the keys have in common, where some is lost.
+    /// Lock time by key pattern, where some is lost.
     #[serde(default)]
     pub lost_on: Vec<PatternLockTime>,
-    /// Refused, or in monitor mode what would have been.
+    /// Refusals; in monitor mode those that enforce mode would make.
     pub refusals: Vec<Misuse>,
-    /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
-    /// `outlived`, `handed-over`, `shared-guard`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
-    /// `ran-out`, `lease-lost`, `kept-alive`, `unjudged`, `let-through`, `computed-names`, `ungoverned`, `late-write`, `write-without-lock`; in monitor mode also `no-ttl`, `ttl-cut`,
-    /// `needs-keep-alive`, `would-run-out`, `takes-over`.
+    /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`, `outlived`,
+    /// `handed-over`, `shared-guard`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`, `ran-out`,
+    /// `lease-lost`, `kept-alive`, `unjudged`, `let-through`, `computed-names`, `ungoverned`, `late-write`,
+    /// `write-without-lock`; in monitor mode also `no-ttl`, `ttl-cut`, `needs-keep-alive`, `would-run-out`, `takes-over`.
     pub findings: Vec<Misuse>,
 }
 
@@ -687,17 +687,17 @@ pub struct Misuse {
     pub count: u64,
     pub last: u64,
     pub example: Moment,
-    /// Whether it is in the way of enforcing, or is refused already.
+    /// Whether it speaks against enforcing, or is refused already.
     #[serde(default)]
     pub breaks: bool,
     /// What to do about it, in words.
     pub advice: String,
-    /// The same by what the keys have in common, the most first.
+    /// The same by key pattern, the most frequent first.
     #[serde(default)]
     pub patterns: Vec<MisusedPattern>,
 }
 
-/// A misuse of locks whose keys are alike.
+/// A misuse of the locks of one key pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MisusedPattern {
     /// A Redis glob.
@@ -707,13 +707,13 @@ pub struct MisusedPattern {
     pub db: u32,
     pub count: u64,
     pub last: u64,
-    /// The command that the application should send, or what to type. What is in capitals is for its owner to fill in.
+    /// The command that the application should send, or what to type. The reader fills in the words in capitals.
     pub code: Option<String>,
-    /// The line of the configuration that mends it.
+    /// The configuration line that repairs it.
     pub toml: Option<TomlLine>,
 }
 
-/// A line of the configuration, and where it stands.
+/// A configuration line with its place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TomlLine {
     /// The namespace that the table belongs to; `None`: the line is at the top of the file.
@@ -724,7 +724,7 @@ pub struct TomlLine {
 }
 
 impl MisusedPattern {
-    /// What mends it, in a line.
+    /// The repair in one line.
     pub fn mends(&self) -> Option<String> {
         let toml = self.toml.as_ref().map(TomlLine::words);
         match (&self.code, toml) {
@@ -736,7 +736,7 @@ impl MisusedPattern {
 }
 
 impl TomlLine {
-    /// For people.
+    /// The line and its place, for people.
     pub fn words(&self) -> String {
         let TomlLine { table, line, .. } = self;
         match (&self.namespace, table.as_str()) {
@@ -747,58 +747,58 @@ impl TomlLine {
     }
 }
 
-/// What `GET /api/v1/report` may be asked.
+/// The query of `GET /api/v1/report`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportQuery {
-    /// From when on things count; without it from the start, or from the last order to count anew.
+    /// The start of the counts; `None`: the process start, or the last order to count anew.
     pub(crate) since: Option<Since>,
-    /// Calls that a namespace needs to be ready, in place of 1,000 or those of a week.
+    /// The calls that a namespace needs to be ready, instead of 1,000 or those of a week.
     pub(crate) enough: Option<u64>,
 }
 
-/// What `GET /api/v1/what-if` is asked.
+/// The query of `GET /api/v1/what-if`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhatIfQuery {
-    /// Changes of the configuration, `KEY=VALUE`, one a line.
+    /// Configuration changes, `KEY=VALUE`, one per line.
     pub(crate) changes: String,
 }
 
-/// What of the refusals that are kept would be spared with another configuration.
+/// The remembered refusals that another configuration would spare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhatIf {
-    /// As they were typed.
+    /// As typed.
     pub changes: Vec<String>,
-    /// Refusals that are kept, of those that there were since the report counts.
+    /// Remembered refusals, out of all refusals since the report counts.
     pub kept: u64,
     pub refused: u64,
-    /// They may refuse what was let through, too, of which nothing is kept.
+    /// The changes may also refuse what was let through, of which nothing is remembered.
     pub may_refuse_more: bool,
-    /// The most first.
+    /// The most frequent first.
     pub rows: Vec<WhatIfRow>,
 }
 
-/// Refusals of one kind, of one application, on keys that are alike; also those that enforce mode would have made.
+/// Refusals of one kind, of one application, on keys of one pattern; includes those that enforce mode would have made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhatIfRow {
     pub namespace: String,
     pub pattern: String,
     pub reason: String,
     pub application: String,
-    /// They would be let through.
+    /// Refusals that would be let through.
     pub spared: u64,
-    /// They would be refused all the same.
+    /// Refusals that would stay.
     pub stays: u64,
-    /// That depends on what is not kept.
+    /// Refusals whose outcome depends on facts that were not kept.
     pub open: u64,
 }
 
-/// From when on things count.
+/// The start of the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Since {
-    /// So long ago.
+    /// This time ago.
     Ago(Duration),
     /// Unix ms.
     Time(u64),
@@ -842,68 +842,67 @@ impl TryFrom<String> for Since {
     }
 }
 
-/// `POST /api/v1/report/reset`: since when the report counts now.
+/// `POST /api/v1/report/reset`: the new start of the report's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counting {
     pub since: u64,
 }
 
-/// What `GET /api/v1/patterns` may be asked.
+/// The query of `GET /api/v1/patterns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PatternsQuery {
     pub(crate) namespace: Option<String>,
-    /// One of them, as it is shown.
+    /// One pattern, as it is shown.
     pub(crate) pattern: Option<String>,
-    /// Leases that were over before do not count.
+    /// Leases that ended earlier do not count.
     pub(crate) since: Option<Since>,
-    /// With the last leases of each.
+    /// Includes the last leases of each pattern.
     #[serde(default)]
     pub(crate) history: bool,
 }
 
-/// `GET /api/v1/patterns?namespace=&pattern=&since=&history=true`: how long locks are held, by what their keys have in
-/// common; the busiest first.
+/// `GET /api/v1/patterns?namespace=&pattern=&since=&history=true`: how long locks are held, by key pattern; the busiest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LockPatterns {
-    /// Since when leases count, Unix ms.
+    /// The start of the counts, Unix ms.
     pub(crate) since: u64,
     pub(crate) now: u64,
     pub(crate) patterns: Vec<LockPattern>,
 }
 
-/// Keys of a namespace that are alike, and the leases of those locks.
+/// One key pattern of a namespace, with the leases of its locks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LockPattern {
     pub namespace: String,
-    /// A Redis glob; `*` where the keys had no room among the patterns.
+    /// A Redis glob; `*` for keys that found no room among the patterns.
     pub pattern: String,
-    /// One of its keys, and its database.
+    /// One of its keys, with its database.
     pub(crate) example: String,
     pub(crate) db: u32,
     pub(crate) first_seen: u64,
     pub(crate) last_seen: u64,
-    /// Operations on its locks, whatever `since` says.
+    /// Operations on its locks, independent of `since`.
     pub(crate) operations: u64,
     pub(crate) acquired: u64,
     pub(crate) contended: u64,
-    /// Leases that go on now.
+    /// Leases that are held now.
     pub(crate) held: u64,
-    /// How long its last leases were held: from the grant to the release of that grant.
+    /// How long its last leases were held: from a grant to the release of that grant.
     pub holds: Holds,
-    /// The TTL that half of them were given at most; `None`: they had none.
+    /// The median of their TTLs; `None`: they had none.
     pub ttl_ms: Option<u64>,
     /// How many of those leases the proxy renewed.
     pub(crate) kept_alive: u64,
-    /// What that says about the TTL to ask for, in words.
+    /// The TTL to ask for that follows from it, in words.
     pub advice: Option<String>,
-    /// Whose the last leases were, the most first.
+    /// The applications of the last leases, the most frequent first.
     pub(crate) applications: Vec<LeaseUser>,
-    /// The last leases, the oldest first, and then those that go on; empty unless asked for.
+    /// The last leases, the oldest first, then those that are held now; empty unless requested.
     pub(crate) history: Vec<PastLease>,
 }
 
-/// An application of which some of the last leases of a pattern were.
+/// An application that took some of the last leases of a pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LeaseUser {
     pub(crate) application: String,
@@ -916,14 +915,14 @@ pub(crate) struct PastLease {
     pub(crate) key: String,
     pub(crate) db: u32,
     pub(crate) fence: u64,
-    /// Who took it, where that was seen.
+    /// The client that took it, where that was seen.
     pub(crate) client: Option<Client>,
     pub(crate) since: u64,
-    /// When the lock was free for others; `None`: it is held.
+    /// When the lock became free for others; `None`: it is held.
     pub(crate) until: Option<u64>,
     /// `released`, `ran-out`, `deleted-by-another`, `replaced`, `taken-over`, `broken`, `unseen`; `held`.
     pub(crate) end: String,
-    /// From the grant until its holder gave it back, which may be long after `until`. `None`: it has not.
+    /// From the grant until its holder released it, which may be long after `until`. `None`: not released yet.
     pub(crate) held_ms: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
 }
@@ -935,17 +934,17 @@ pub struct Report {
     pub now: u64,
     pub namespaces: Vec<NamespaceReport>,
     pub applications: Vec<Application>,
-    /// Patterns of keys that are used as locks and that no namespace has.
+    /// Key patterns that are used as locks and belong to no namespace.
     pub unclaimed_patterns: u64,
-    /// What it means, and what to type, where the proxy may not see the processes of clients; left out where it may.
+    /// Set where the proxy may not see the processes of clients: what that means, and what to type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_processes: Option<String>,
-    /// How long locks are held, by what their keys have in common; without history.
+    /// How long locks are held, by key pattern; without history.
     #[serde(default)]
     pub patterns: Vec<LockPattern>,
 }
 
-/// What can be said about a namespace.
+/// The report about one namespace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamespaceReport {
     pub namespace: String,
@@ -953,76 +952,75 @@ pub struct NamespaceReport {
     pub operations: u64,
     pub refused: u64,
     pub would_refuse: u64,
-    /// Operations in monitor mode whose lease enforce mode would have given another TTL.
+    /// Operations in monitor mode whose lease would get another TTL in enforce mode.
     #[serde(default)]
     pub would_modify: u64,
     pub overlaps: u64,
     pub ran_out: u64,
-    /// Leases that live on keep-alive for longer than the ceiling.
+    /// Leases that keep-alive has kept for longer than the ceiling.
     pub kept_alive: u64,
-    /// Operations on locks without a record, which Redis alone answered.
+    /// Operations on locks without a record, which Redis alone decided.
     pub ungoverned: u64,
-    /// Releases that carried no owner token: only the connection or its identity proved them.
+    /// Releases without an owner token: only the connection or its identity proved them.
     pub tokenless_releases: u64,
-    /// Lock time in monitor mode, with what enforce mode would cost of it.
+    /// Lock time in monitor mode, with the part that enforce mode would cost.
     #[serde(default)]
     pub foretold: LockTime,
-    /// Lock time in enforce mode, with what that costs of it.
+    /// Lock time in enforce mode, with the part that enforcing costs.
     #[serde(default)]
     pub seen: LockTime,
-    /// Locks without a TTL: held now, or found without a record by the last walk over the server.
+    /// Locks without a TTL: held now, or found without a record by the last scan of the server.
     pub without_ttl: u64,
-    /// Some of those, spelled.
+    /// Some of their keys, spelled.
     pub without_ttl_examples: Vec<String>,
-    /// Locks on the server that hold the same value as another one, as the last walk over it found: it
-    /// proves nothing.
+    /// Locks on the server with the same value as another lock, as the last scan found: such a value proves nothing.
     pub equal_values: u64,
-    /// Some of those, spelled.
+    /// Some of their keys, spelled.
     pub equal_values_examples: Vec<String>,
-    /// Leases that ran out before they were given back, where locks are given back; not one in a thousand, which may be
-    /// misfortune.
+    /// Leases that ran out before they were released, where locks are usually released. Up to one in a thousand is ignored as
+    /// bad luck.
     #[serde(default)]
     pub ran_out_while_held: u64,
-    /// So many calls more are wanted before it can be said to be ready.
+    /// Calls that are missing before the namespace can be ready.
     #[serde(default)]
     pub wanted_calls: u64,
-    /// Unless it is watched until then, Unix ms.
+    /// Unix ms; watching until then is enough instead of those calls.
     #[serde(default)]
     pub wanted_until: Option<u64>,
-    /// Families of locks that work otherwise than most of the namespace.
+    /// Families of locks that are used in another way than most of the namespace.
     #[serde(default)]
     pub mixed: Vec<MixedFamily>,
     pub ready: bool,
     /// See `Namespace::harm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
-    /// What speaks against enforcing it: each a reason for which an order to do so is declined. So is
-    /// that too little was seen, which `wanted_calls` says.
+    /// The reasons against enforcing it; an order to enforce is declined for each of them, and also where too little was seen
+    /// (`wanted_calls`).
     #[serde(default)]
     pub against: Vec<String>,
-    /// Why, and what to do, in words.
+    /// The reason, and what to do, in words.
     pub verdict: String,
 }
 
-/// Lock time under one mode. Foretold in monitor mode: what enforce mode would leave unheld, lose, add and cut. Seen in
-/// enforce mode: what it does.
+/// Lock time under one mode. Foretold in monitor mode: the time that enforce mode would leave unheld, lose, add and cut. Seen
+/// in enforce mode: the time that it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockTime {
     pub grants: u64,
-    /// For how long locks were held, of the leases whose ends were seen.
+    /// How long locks were held; only leases whose ends were seen.
     pub held_ms: u64,
-    /// For how long locks stay locked though their holders gave them back: the release is refused, though it may have been
-    /// the holder's own.
+    /// How long locks stay locked after their holders released them: the release is refused, though it may have been the
+    /// holder's own.
     pub unheld_ms: u64,
-    /// Grants in such times.
+    /// Grants lost in such times.
     pub lost_grants: u64,
-    /// How much longer connections wait in such times, all together.
+    /// How much longer connections wait in such times, summed.
     pub waits_ms: u64,
-    /// How long holders work on after a TTL that enforce mode cuts.
+    /// How long holders work on after enforce mode has cut their TTL.
     pub cut_ms: u64,
 }
 
-/// Lock time of locks whose keys are alike.
+/// Lock time of the locks of one key pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternLockTime {
     /// A Redis glob.
@@ -1032,7 +1030,7 @@ pub struct PatternLockTime {
 }
 
 impl LockTime {
-    /// Whether some is lost.
+    /// Whether some lock time is lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.unheld_ms > 0 || self.cut_ms > 0
     }
@@ -1056,21 +1054,21 @@ impl Sum for LockTime {
     }
 }
 
-/// Locks that work otherwise than most of their namespace.
+/// Locks that are used in another way than most of their namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MixedFamily {
     /// `given-back`, `left-to-ttl` or `handed-over`.
     pub(crate) way: String,
-    /// What most of the namespace is.
+    /// The way of most of the namespace.
     pub(crate) others: String,
     /// Redis globs.
     pub patterns: Vec<String>,
-    /// The namespace to write for them, above the one that they are in.
+    /// The namespace to write for them, above the one that they belong to now.
     pub toml: String,
 }
 
 impl MixedFamily {
-    /// Why it wants a namespace of its own.
+    /// Why the family needs a namespace of its own.
     pub fn words(&self) -> String {
         let says = |way: &str| match way {
             "left-to-ttl" => "left to its TTL",
@@ -1082,23 +1080,23 @@ impl MixedFamily {
     }
 }
 
-/// `GET /api/v1/hot`: the locks that are asked for most, and circles of waiters.
+/// `GET /api/v1/hot`: the most requested locks, and circles of waiters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hot {
     pub locks: Vec<HotLock>,
     pub(crate) cycles: Vec<Cycle>,
 }
 
-/// One of the locks that are asked for most.
+/// One of the most requested locks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HotLock {
     pub key: String,
     pub(crate) db: u32,
     pub(crate) namespace: String,
-    /// Acquires, at most; the real number is at least this less [`HotLock::error`].
+    /// The upper bound of its acquires; the lower bound is this minus [`HotLock::error`].
     pub(crate) tries: u64,
     pub(crate) error: u64,
-    /// Of those, how many met a held lock.
+    /// How many of them met a held lock.
     pub(crate) contended: u64,
 }
 
@@ -1109,7 +1107,7 @@ pub(crate) struct Cycle {
     pub(crate) members: Vec<CycleMember>,
 }
 
-/// Holds one lock and polls the next.
+/// A client that holds one lock and polls the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CycleMember {
     pub(crate) client: Client,
@@ -1123,102 +1121,102 @@ pub(crate) struct CycleMember {
 pub struct Break {
     #[serde(default)]
     pub db: u32,
-    /// The fencing token of the lease that is meant: a newer one is left alone.
+    /// The fencing token of the lease to end; a newer lease is left alone.
     pub fence: u64,
     /// For the audit trail.
     pub reason: String,
 }
 
-/// What came of a [`Break`].
+/// The result of a [`Break`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Broken {
-    /// The lease is over; the name of the record in the audit trail.
+    /// The lease is over; with the id of its record in the audit trail.
     Done {
         /// See the variant.
         id: String,
     },
-    /// Nobody holds the lock.
+    /// The lock is free.
     Absent,
     /// Another lease holds it by now.
     Newer {
         /// Its fencing token.
         fence: u64,
     },
-    /// It has no record, so there is no lease to name; `DEL` at Redis is all there is.
+    /// It has no record, so there is no lease to name; only `DEL` at Redis helps.
     Ungoverned,
 }
 
-/// `GET /api/v1/discovery`: what was seen of keys that no namespace has.
+/// `GET /api/v1/discovery`: keys that belong to no namespace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Discovery {
-    /// Since when commands are looked at, Unix ms.
+    /// Since when commands are observed, Unix ms.
     pub since: u64,
     pub now: u64,
-    /// Commands that were not looked at, because there were too many at once, and calls of scripts of which nothing is known: the counts
-    /// below are of the others.
+    /// Commands that were not observed, because there were too many at once, and calls of unknown scripts; the counts below
+    /// leave both out.
     pub unseen: u64,
-    /// Lines of `MONITOR` that could not be read, and patterns of a proxy that says of them what this version does not know.
+    /// Lines of `MONITOR` that could not be read, and patterns from another proxy with a word that this version does not know.
     #[serde(default)]
     pub unreadable: u64,
-    /// Calls of scripts of which nothing is known, the most called first.
+    /// Calls of unknown scripts, the most frequent first.
     #[serde(default)]
     pub unknown_scripts: Vec<UnknownScripts>,
-    /// Commands on keys for whose pattern there was no room.
+    /// Commands on keys whose pattern found no room.
     pub beyond: u64,
     /// Patterns whose keys look like locks.
     pub unclaimed: u64,
-    /// The same in the namespace that is there because no file names one: a file that does replaces it.
+    /// The same for keys in the implied namespace, which exists only because no file names one: a file that does replaces it.
     #[serde(default)]
     pub implied: u64,
     /// The busiest first.
     pub patterns: Vec<KeyPattern>,
-    /// Data that is written under the same lock again and again, the most written first.
+    /// Data that is written under the same lock again and again, the most writes first.
     #[serde(default)]
     pub guards: Vec<ProposedGuard>,
-    /// The configuration that would govern those that are locks, and guard that data.
+    /// The configuration that would govern the locks among them and guard that data.
     pub toml: String,
 }
 
-/// Calls by `EVALSHA` with keys of one pattern, of scripts whose text this proxy has not seen and that are of no library that it knows.
+/// `EVALSHA` calls with keys of one pattern, of scripts whose text this proxy has not seen and that belong to no known library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnknownScripts {
     pub pattern: String,
     /// One of the keys.
     pub(crate) example: String,
     pub calls: u64,
-    /// Their SHA-1, four at most.
+    /// The SHA-1 of the scripts, four at most.
     pub scripts: Vec<String>,
 }
 
-/// Keys that are written under a lock, and what was seen of that.
+/// Keys that are written under a lock, and the observed writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProposedGuard {
     /// A pattern of `[[guard]]`.
     pub keys: String,
-    /// Its lock, with the names of the pattern.
+    /// The pattern of its lock, with the names from `keys`.
     pub lock: String,
     /// A key, and the lock under which it was written.
     pub(crate) example: String,
     pub(crate) example_lock: String,
     /// Writes under the lock.
     pub under: u64,
-    /// Writes by clients that did not hold it.
+    /// Writes by clients that did not hold the lock.
     pub without: u64,
-    /// About how many different locks, 64 at most.
+    /// The approximate number of different locks, 64 at most.
     pub(crate) locks: u64,
     /// The name of the lock does not vary.
     pub(crate) fixed: bool,
     /// The words of the keys, lower case.
     pub(crate) words: Vec<String>,
-    /// Who wrote without the lock.
+    /// The applications that wrote without the lock.
     pub outsiders: Vec<Outsider>,
     /// The last of those writes.
     pub outside: Option<OutsideWrite>,
-    /// Who writes before it takes the lock: where anybody does, no guard is proposed.
+    /// The applications that write before they take the lock; with one of these no guard is proposed.
     #[serde(default)]
     pub starters: Vec<Starter>,
-    /// Some writes are of a kind that a guard refuses: none is proposed.
+    /// Some writes are of a kind that a guard refuses, so no guard is proposed.
     #[serde(default)]
     pub unfit: bool,
 }
@@ -1244,7 +1242,7 @@ pub struct OutsideWrite {
     pub application: String,
 }
 
-/// Keys that are alike, and what was seen of them.
+/// One pattern of keys, and its observed use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyPattern {
     /// A Redis glob.
@@ -1255,21 +1253,21 @@ pub struct KeyPattern {
     pub kind: String,
     /// `certain`, `likely` or `a guess`.
     pub confidence: String,
-    /// Why it is taken for that.
+    /// The reason for that kind.
     pub why: String,
     /// How keys are taken: `SETNX`, `SET NX`, …
     pub taken_by: Vec<String>,
-    /// About how many different keys.
+    /// The approximate number of different keys.
     pub keys: u64,
     pub tries: u64,
     pub granted: u64,
     pub(crate) contended: u64,
     pub released: u64,
-    /// Deleted by another connection of the application that took them.
+    /// Deletions by another connection of the application that took the key.
     pub handed_over: u64,
-    /// Deleted by another application that takes such keys.
+    /// Deletions by another application that takes such keys.
     pub foreign_releases: u64,
-    /// Deleted by clients that never take such keys.
+    /// Deletions by clients that never take such keys.
     pub swept: u64,
     /// Deletions that found no key.
     pub(crate) late_releases: u64,
@@ -1282,23 +1280,23 @@ pub struct KeyPattern {
     pub hold_p99_ms: Option<u64>,
     #[serde(default)]
     pub(crate) hold_p999_ms: Option<u64>,
-    /// Given back by other clients than take them, which go on.
+    /// Released by other clients than those that take them, as a usual way of working.
     #[serde(default)]
     pub(crate) hand_over: bool,
     /// The words of its keys, lower case.
     #[serde(default)]
     pub(crate) words: Vec<String>,
-    /// Whether the pattern has a word that tells its keys from others: without one it is not proposed.
+    /// Whether the pattern has a word that distinguishes its keys: without one it is not proposed.
     #[serde(default)]
     pub(crate) named: bool,
-    /// Every value was the same: nobody can tell whose lock it is.
+    /// Every value was the same, so a value does not show the owner of a lock.
     pub(crate) one_value: bool,
     pub(crate) first_seen: u64,
     pub(crate) last_seen: u64,
     pub applications: Vec<PatternUser>,
 }
 
-/// What an application did with keys of a pattern.
+/// What one application did with keys of a pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatternUser {
     pub application: String,

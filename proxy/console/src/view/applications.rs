@@ -1,6 +1,5 @@
-//! Who does what, by application: what each was refused or would have been, and what was found about
-//! how it uses its locks, with an example of each. Bounded: applications that come when there is no more
-//! room are told of together.
+//! The activity of each application: its refusals, also those that enforce mode would have made, and the findings about how it
+//! uses its locks, with an example of each. Bounded: applications without room are counted together.
 
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,19 +23,19 @@ use super::lock_time::Costs;
 use super::mending;
 use super::mending::{About, Loss, Mend};
 
-/// Applications that are told apart.
+/// Applications with counts of their own.
 const MAX_APPLICATIONS: usize = 256;
 /// Namespaces of one application.
 const MAX_NAMESPACES: usize = 64;
-/// Libraries of one application that are named.
+/// Libraries named per application.
 const MAX_LIBRARIES: usize = 8;
-/// What stands for those without room.
+/// The name that stands for applications without room.
 const REST: &str = "__other__";
-/// Refusals, and findings, of one application in one namespace that are told apart; those on further patterns of keys
-/// are told together.
+/// Refusals, and findings, of one application in one namespace with counts of their own; those on further key patterns are
+/// counted together.
 const MAX_FOUND: usize = 64;
 
-/// A finding, how often, and in which application.
+/// A finding, its count, and the application.
 pub(super) type FoundIn<'a> = (Finding, u64, &'a str);
 
 /// All applications.
@@ -44,22 +43,22 @@ pub(super) type FoundIn<'a> = (Finding, u64, &'a str);
 pub(super) struct Applications {
     all: Vec<Used>,
     by_name: HashMap<String, usize>,
-    /// The places of those whose connections were heard of lately, with their stamps: what a name is spelled like and
-    /// whose it is, is not asked again for everything that a connection does.
+    /// The places of applications with recently active connections, with their stamps, so that the name and the application are
+    /// not determined anew for every event of a connection.
     lately: Vec<Option<(Arc<Caller>, u64, usize)>>,
 }
 
-/// How a namespace is set; of one that is gone nothing is.
+/// The settings of a namespace; the default for one that is gone.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Here {
     pub(super) mode: &'static str,
-    /// It grants a lock once more to its holder (`on_repeat`).
+    /// It grants a lock again to its holder (`on_repeat`).
     pub(super) grants_repeats: bool,
-    /// It believes doubtful releases (`doubt`).
+    /// It accepts doubtful releases (`doubt`).
     pub(super) believes: bool,
 }
 
-/// Connections whose application is remembered.
+/// Connections whose application is cached.
 const LATELY: usize = 256;
 
 #[derive(Default)]
@@ -80,11 +79,11 @@ struct UsedHere {
     would_modify: u64,
     refusals: ByPattern<Reason>,
     findings: ByPattern<Finding>,
-    /// Lock time, by what the keys have in common.
+    /// Lock time, by key pattern.
     costs: NamedMap<Option<PatternId>, Costs>,
 }
 
-/// What was found, by what the keys have in common that it was found on.
+/// Findings, by kind and key pattern.
 type ByPattern<K> = NamedMap<(K, Option<PatternId>), Found>;
 
 struct Found {
@@ -93,14 +92,14 @@ struct Found {
 }
 
 impl Found {
-    /// So many times more, the last of them with this example.
+    /// Adds these counts to `all`, with this example as the latest.
     fn added_to<K: Eq + Hash>(&self, all: &mut NamedMap<K, Found>, what: K) {
         let before = all.get(&what).map_or(0, |found| found.count);
         let found = Found { count: before + self.count, example: self.example.clone() };
         all.insert(what, found);
     }
 
-    /// Once more.
+    /// Counts one more, with this example.
     fn again<K: Eq + Hash>(all: &mut ByPattern<K>, (what, pattern): (K, Option<PatternId>), example: &Arc<LockEvent>) {
         let example = example.clone();
         let has_room = all.len() < MAX_FOUND;
@@ -121,11 +120,11 @@ impl Found {
 }
 
 impl Applications {
-    /// An application did something.
+    /// Counts an event of an application.
     pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<LockEvent>, pattern: Option<PatternId>) {
         let here = self.here(caller, &entry.namespace);
         here.overlaps += u64::from(entry.overlap);
-        // What a guard says of data is no operation on the lock.
+        // The verdict of a guard on data is no operation on the lock.
         if entry.guarded.is_some() {
             if let Some(reason) = entry.verdict.as_ref().and_then(|verdict| verdict.reason) {
                 let finding = Finding::of_guarded(reason);
@@ -152,7 +151,7 @@ impl Applications {
         Found::again(&mut here.refusals, (reason, pattern), entry);
     }
 
-    /// Adds what was counted later.
+    /// Adds later counts.
     pub(super) fn add(&mut self, later: &Applications) {
         for used in &later.all {
             let place = self.place_of(used.name.clone());
@@ -168,13 +167,13 @@ impl Applications {
         }
     }
 
-    /// How many counts there are.
+    /// The number of counts.
     pub(super) fn size(&self) -> usize {
         let each = self.all.iter().flat_map(|used| used.namespaces.values());
         each.map(|here| 1 + here.refusals.len() + here.findings.len() + here.costs.len()).sum()
     }
 
-    /// Something was found about it.
+    /// Counts a finding about an application.
     pub(super) fn found(
         &mut self,
         found: (Finding, Option<PatternId>),
@@ -185,7 +184,7 @@ impl Applications {
         Found::again(&mut here.findings, found, example);
     }
 
-    /// Lock time has passed under its leases.
+    /// Counts lock time under its leases.
     pub(super) fn spent(
         &mut self,
         caller: &Arc<Caller>,
@@ -201,13 +200,13 @@ impl Applications {
         self.all[place].here(namespace)
     }
 
-    /// Whose connection it is.
+    /// The place of the application that a connection belongs to.
     fn place(&mut self, caller: &Arc<Caller>) -> usize {
         if self.lately.is_empty() {
             self.lately.resize(LATELY, None);
         }
         let slot = (caller.session.0 % LATELY as u64) as usize;
-        // Taken before the name, so that a change between the two is noticed the next time.
+        // Read before the name, so that a change between the two is noticed the next time.
         let stamp = caller.known_by.stamp();
         if let Some((known, at, place)) = &self.lately[slot]
             && Arc::ptr_eq(known, caller)
@@ -239,7 +238,7 @@ impl Applications {
         })
     }
 
-    /// All of them, those that would break first. `connections` are open now; `here` is how a namespace is set.
+    /// All of them, those that would break first. `connections` are open now; `here` returns the settings of a namespace.
     pub(super) fn told(
         &self,
         connections: &HashMap<String, u64>,
@@ -259,7 +258,7 @@ impl Applications {
         ranked.into_iter().map(|(_, told)| told).collect()
     }
 
-    /// Who was refused most in a namespace, or would have been, by reason.
+    /// The applications with the most refusals in a namespace, by reason; also refusals that enforce mode would have made.
     pub(super) fn refused_most(&self, namespace: &str) -> Vec<(Reason, u64, &str)> {
         let mut by_reason: HashMap<Reason, (u64, u64, &str)> = HashMap::new();
         for used in &self.all {
@@ -297,7 +296,7 @@ impl Applications {
         })
     }
 
-    /// How often this was found in a namespace, by what the keys have in common.
+    /// How often this was found in a namespace, by key pattern.
     pub(super) fn found_on(&self, namespace: &str, what: Finding) -> Vec<(Option<PatternId>, u64)> {
         let here = self.all.iter().filter_map(|used| used.namespaces.get(namespace));
         let found = here.flat_map(|here| &here.findings);
@@ -305,7 +304,7 @@ impl Applications {
         these.map(|((_, pattern), found)| (*pattern, found.count)).collect()
     }
 
-    /// What was found in a namespace of this kind, the most first.
+    /// The findings of this kind in a namespace, the most frequent first.
     pub(super) fn found_in(&self, namespace: &str, is_one: impl Fn(Finding) -> bool) -> Vec<FoundIn<'_>> {
         let mut found: Vec<FoundIn<'_>> = Vec::new();
         for used in &self.all {
@@ -442,7 +441,7 @@ impl UsedHere {
             return Loss::None;
         }
         match self.findings.contains_key(&(after_refusal, pattern)) {
-            // What is believed is refused only of who gives back too much.
+            // Where doubtful releases are accepted, only a client that releases too often is refused.
             true if set.believes => Loss::TooMany,
             true => Loss::AfterRefusal,
             false => Loss::OverOthers,
@@ -518,10 +517,10 @@ impl UsedHere {
     }
 }
 
-/// What was found on keys of one pattern.
+/// The findings on the keys of one pattern.
 type OnPattern<'a> = (Option<PatternId>, &'a Found);
 
-/// Whose misuses are told.
+/// The application whose misuses are reported.
 struct Whose<'a> {
     application: &'a str,
     namespace: &'a str,
@@ -541,7 +540,7 @@ impl Whose<'_> {
             let place = self.patterns.known(self.namespace, *pattern);
             let name = self.patterns.glob(place);
             let last = found.example.at_ms;
-            // Several may have become one since.
+            // Several patterns may have been merged since.
             if let Some(known) = patterns.iter_mut().find(|one| one.pattern == name) {
                 known.count += found.count;
                 known.last = known.last.max(last);
@@ -580,7 +579,7 @@ impl Whose<'_> {
     }
 }
 
-/// How often each was found.
+/// The count of each.
 fn sums<K: Copy + Eq + Hash>(all: &ByPattern<K>) -> HashMap<K, u64> {
     let mut sums = HashMap::new();
     for ((what, _), found) in all {
@@ -589,7 +588,7 @@ fn sums<K: Copy + Eq + Hash>(all: &ByPattern<K>) -> HashMap<K, u64> {
     sums
 }
 
-/// What was found, each with the patterns that it was found on.
+/// The findings, each with its patterns.
 fn grouped<K: Copy + Eq + Hash>(all: &ByPattern<K>) -> HashMap<K, Vec<OnPattern<'_>>> {
     let mut grouped: HashMap<K, Vec<OnPattern<'_>>> = HashMap::new();
     for ((what, pattern), found) in all {

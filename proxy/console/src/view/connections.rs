@@ -1,6 +1,5 @@
-//! The clients that are connected now, each with the locks that it holds and those that it polls: the
-//! register of clients says who is there, the mirror who holds, the view who waits. Locks are taken one
-//! after the other, never two at a time.
+//! The connected clients, each with the locks that it holds and those that it polls: the client registry knows the connections,
+//! the mirror the holders, the view the waiters. Mutexes are taken one after the other, never two at a time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,10 +18,10 @@ use super::api;
 use super::api::ConnectionsQuery;
 use super::service::ViewService;
 
-/// Connections in an answer that does not say how many, and in any.
+/// Connections in a reply: without a limit in the request, and at most.
 const USUAL_CONNECTIONS: usize = 200;
 const MAX_CONNECTIONS: usize = 10_000;
-/// Locks of one connection that are named, of those that it holds and of those that it polls.
+/// Locks named per connection: of those that it holds, and of those that it polls.
 const MAX_NAMED: usize = 20;
 
 /// Locks of one connection.
@@ -53,7 +52,7 @@ impl Locks {
     }
 }
 
-/// A connection that may be in the answer.
+/// A connection that may be in the reply.
 struct Connected {
     peer: Arc<ClientConnection>,
     caller: Arc<Caller>,
@@ -77,7 +76,7 @@ pub(super) fn connections(service: &ViewService, query: &ConnectionsQuery) -> ap
     for (peer, caller) in sessions {
         let waits = polled.remove(&caller.session).unwrap_or_default();
         match connected.last_mut().filter(|last| last.peer.session == peer.session) {
-            // Before a cluster it has a session with each shard.
+            // In front of a cluster it has a session with each shard.
             Some(client) => client.waits.join(waits),
             None => {
                 let holds = held.remove(&peer.session).unwrap_or_default();

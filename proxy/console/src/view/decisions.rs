@@ -1,4 +1,4 @@
-//! What was refused, or would have been, and what failovers have lost, as far as it was asked for.
+//! Refusals, also those that enforce mode would have made, and leases that failovers have lost, filtered by the query.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::api::DecisionsQuery;
 use super::service::ViewService;
 use super::store::{Decided, Seen};
 
-/// Decisions in an answer that does not say how many; there are never more than are kept.
+/// Decisions in a reply without a limit in the request; there are never more than are remembered.
 const USUAL_DECISIONS: usize = 100;
 
 /// `GET /api/v1/decisions`: the newest first.
@@ -29,12 +29,12 @@ pub(super) fn lost(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Mo
     found.iter().map(|lost| api::Moment::of(&lost.entry)).collect()
 }
 
-/// So many of the refusals that were asked for, the newest first. Wording them needs no lock.
+/// The requested refusals, at most `limit`, the newest first. Putting them into words needs no mutex.
 pub(super) fn narrowed(seen: &Seen, query: &DecisionsQuery, limit: usize) -> Vec<Decided> {
     those_of(&seen.decisions, seen, query, limit)
 }
 
-/// The same of leases that failovers have lost, which have no reason.
+/// The same for leases that failovers have lost, which have no reason.
 pub(super) fn lost_of(seen: &Seen, query: &DecisionsQuery, limit: usize) -> Vec<Decided> {
     match query.reason {
         Some(_) => Vec::new(),

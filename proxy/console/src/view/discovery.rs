@@ -1,4 +1,4 @@
-//! What was seen of keys that no namespace has, in the words of the API.
+//! Keys that belong to no namespace, in the types of the API.
 
 use lockwarden_control::clock::now_ms;
 use lockwarden_control::text::durations::duration;
@@ -43,10 +43,10 @@ impl ViewService {
     }
 }
 
-/// What the configuration has already.
+/// The parts of the configuration that exist already.
 pub struct Governed<'a> {
     pub namespaces: &'a Namespaces,
-    /// Its one namespace is there because no file names one. A file that does replaces it, so what it has is proposed, too.
+    /// Its one namespace is implied, because no file names one. A file that does replaces it, so its locks are proposed, too.
     pub is_implied: bool,
     pub names: &'a [String],
     pub guards: &'a DataGuards,
@@ -54,13 +54,13 @@ pub struct Governed<'a> {
 }
 
 impl Governed<'_> {
-    /// Whether a namespace has this key that stays.
+    /// Whether the key belongs to a namespace that stays.
     fn has(&self, key: &[u8]) -> bool {
         !self.is_implied && self.namespaces.find(key).is_some()
     }
 }
 
-/// How many patterns look like locks and are in no namespace.
+/// The number of patterns that look like locks and belong to no namespace.
 pub fn unclaimed(shared: &ProxyState) -> u64 {
     let active = shared.active.load();
     let collected = shared.discovery.collected();
@@ -70,17 +70,17 @@ pub fn unclaimed(shared: &ProxyState) -> u64 {
     patterns.iter().filter(is_free).count() as u64
 }
 
-/// How long was watched, and what was missed.
+/// The time of the observation, and its gaps.
 pub struct Watched<'a> {
     pub for_ms: u64,
     pub unseen: u64,
     pub unreadable: u64,
-    /// Whether anything is known of a script.
+    /// Whether a script is known.
     pub knows: &'a dyn Fn(&ScriptSha) -> bool,
 }
 
-/// Every pattern. Where scripts of which nothing is known were called on its keys, they may have given back what seems never to
-/// be given back: then that is a guess.
+/// Every pattern. Where unknown scripts were called on its keys, they may have released keys that seem never to be released:
+/// then its kind is a guess.
 fn patterns<'a>(collector: &'a Collector, unknown: &[UnknownScript]) -> Vec<Pattern<'a>> {
     let mut patterns = collector.patterns();
     for pattern in &mut patterns {
@@ -95,7 +95,7 @@ fn patterns<'a>(collector: &'a Collector, unknown: &[UnknownScript]) -> Vec<Patt
     patterns
 }
 
-/// What was collected, without the keys that namespaces have by now.
+/// The collected patterns, without the keys that belong to namespaces by now.
 pub fn told(collector: &Collector, governed: &Governed<'_>, watched: &Watched<'_>) -> api::Discovery {
     let now = now_ms();
     let namespaces = governed.namespaces;
@@ -126,7 +126,7 @@ pub fn told(collector: &Collector, governed: &Governed<'_>, watched: &Watched<'_
     }
 }
 
-/// Guards of data whose locks are in a namespace, or in one that is proposed with them.
+/// Guards of data whose locks belong to a namespace, or to one that is proposed at the same time.
 fn proposed_guards(collector: &Collector, candidates: &[Candidate], governed: &Governed<'_>) -> Vec<GuardCandidate> {
     let locks = candidates.iter().filter(|candidate| is_proposed(candidate));
     let globs: Vec<Glob> = locks.map(|lock| Glob::new(lock.glob.clone().into())).collect();
@@ -185,7 +185,7 @@ fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
     let usage = pattern.usage;
     let taken_by = usage.tries.keys().map(|spelling| spelling.name().to_owned());
     let applications = usage.applications().iter();
-    // What is no lock is not held.
+    // Keys that are no locks have no hold time.
     let hold_ms = |share| usage.hold_ms(share).filter(|_| pattern.verdict.kind.is_lock());
     api::KeyPattern {
         pattern: spell(&pattern.glob),

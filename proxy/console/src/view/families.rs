@@ -1,6 +1,6 @@
-//! Families of locks that work differently and share a namespace: some are given back, some are left to their TTLs, some
-//! are given back by another process. One set of rules fits none of them well; so here is the namespace to write for
-//! those that are fewer.
+//! Families of locks that are used differently but share a namespace: some are released, some are left to their TTLs, some are
+//! released by another process. No single set of rules fits all of them; this module proposes a namespace for those in the
+//! minority.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,18 +16,18 @@ use super::api::MixedFamily;
 use super::applications::Applications;
 use super::key_patterns::{KeyPatterns, PatternSeen};
 
-/// Fewer leases do not say how a family works.
+/// Fewer leases do not show how a family is used.
 const FEW_LEASES: u64 = 5;
-/// A family is left to its TTLs where so many times as many leases are left as are given back.
+/// A family is left to its TTLs if at least this many times as many leases are left as are released.
 const MOSTLY: u64 = 10;
 
-/// How a family works.
+/// How a family is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Way {
     GivenBack,
-    /// As a mark that something was done, or a pause between two runs.
+    /// As a mark that something was done, or as a pause between two runs.
     LeftToTtl,
-    /// One process takes the lock, and another gives it back.
+    /// One process takes the lock, and another releases it.
     HandedOver,
 }
 
@@ -48,8 +48,7 @@ struct Member<'a> {
     way: Way,
 }
 
-/// The families that are in the minority, by the way that they work. `names` are the namespaces that there are; this one may be
-/// `enforced`.
+/// The families in the minority, by their use. `names` are the existing namespaces; this one may be `enforced`.
 pub(super) fn mixed(
     namespace: &str,
     (patterns, applications): (&KeyPatterns, &Applications),
@@ -81,7 +80,7 @@ pub(super) fn mixed(
         these.map(|one| one.seen.operations()).sum()
     };
     let ways = [Way::GivenBack, Way::LeftToTtl, Way::HandedOver];
-    // Of equals the first, so that an answer does not change by itself.
+    // Of equals the first, so that the result is stable.
     let Some(main) = ways.into_iter().rev().max_by_key(|way| busy(*way)) else {
         return Vec::new();
     };
@@ -122,7 +121,7 @@ fn way(seen: &PatternSeen, from_ms: u64, outlived: u64, handed_over: u64) -> Opt
     }
 }
 
-/// The namespace to write above the one that they are in.
+/// The namespace to write above the current one.
 fn toml(
     (name, enforced): (&str, bool),
     these: &[&Member<'_>],
@@ -143,7 +142,7 @@ fn toml(
         let other = String::from_utf8_lossy(&patterns.glob_bytes(other.id)).into_owned();
         let _ = writeln!(text, "# CAUTION: matches {} as well: name the keys more narrowly", quoted(&other));
     }
-    // Its own mode, so that a reload governs nothing less.
+    // The same mode, so that a reload does not govern less.
     let mode = if enforced { "enforce" } else { "monitor" };
     let _ = writeln!(text, "mode = \"{mode}\"");
     let longest = these.iter().filter_map(|one| one.seen.longest_ttl_ms()).max();
@@ -183,7 +182,7 @@ fn toml(
     text
 }
 
-/// A name that no other namespace has, made of the words of a pattern.
+/// A name that no other namespace has, built from the words of a pattern.
 fn name_of(glob: &str, used: &[String]) -> String {
     let is_fit = |one: char| one.is_ascii_alphanumeric();
     let words: Vec<&str> = glob.split(|one| !is_fit(one)).filter(|word| !word.is_empty()).collect();

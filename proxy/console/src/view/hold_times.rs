@@ -1,4 +1,4 @@
-//! How long the last leases lasted, and what that says about the TTL to ask for.
+//! How long the last leases lasted, and which TTL to ask for.
 
 use std::collections::VecDeque;
 
@@ -6,34 +6,33 @@ use lockwarden_control::text::durations::{duration, times};
 
 use super::{api, mending};
 
-/// Fewer than so many say nothing about a percentile.
+/// Fewer leases say nothing about a percentile.
 pub(super) const ENOUGH: u64 = 20;
-/// A lease in so many may run out by misfortune.
+/// One in this many leases may run out by bad luck.
 const RAN_OUT_BY_MISFORTUNE: u64 = 1_000;
-/// TTLs that people ask for, ms. Above the last, whole hours.
+/// TTLs that people choose, ms. Above the last, whole hours.
 const USUAL_TTLS: [u64; 17] = [
     100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 15_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000,
     1_800_000, 3_600_000,
 ];
 
-/// A lease that is over. Small, because there are many; what is longer than 49 days is 49 days long.
+/// A lease that is over. Small, because there are many; durations above 49 days count as 49 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
-    /// When it was over, Unix time, s.
+    /// Its end, Unix time, s.
     at_s: u32,
     held_ms: u32,
     ttl_ms: u32,
-    /// It ran out before it was given back.
+    /// It ran out before it was released.
     pub(super) ran_out: bool,
-    /// Its holder gave it back, in time or late.
+    /// Its holder released it, in time or late.
     given_back: bool,
     /// The proxy renewed it.
     kept: bool,
 }
 
 impl Hold {
-    /// Of a lease that was over at this Unix time, ms, and lasted so long, with the TTL that it was given last, 0 for
-    /// none.
+    /// A lease that was over at this Unix time, ms, and lasted this long, with the last TTL that it was given, 0 for none.
     pub(super) fn new(until_ms: u64, held_ms: u64, ttl_ms: u64, (ran_out, kept): (bool, bool)) -> Hold {
         Hold {
             at_s: small(until_ms / 1_000),
@@ -50,14 +49,14 @@ fn small(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The last of them.
+/// The last ended leases.
 pub(super) struct Holds {
     last: VecDeque<Hold>,
     most: usize,
 }
 
 impl Holds {
-    /// The last so many.
+    /// Keeps the last `most` leases.
     pub(super) fn new(most: usize) -> Holds {
         Holds { last: VecDeque::new(), most }
     }
@@ -69,7 +68,7 @@ impl Holds {
         self.last.push_back(hold);
     }
 
-    /// The holder of a lease that ran out after `held_ms` was at work until `worked_ms`.
+    /// The holder of a lease that ran out after `held_ms` turned out to have worked until `worked_ms`.
     pub(super) fn worked(&mut self, held_ms: u64, worked_ms: u64) {
         let ran_out = |hold: &&mut Hold| hold.ran_out && hold.held_ms == small(held_ms);
         if let Some(hold) = self.last.iter_mut().rev().find(ran_out) {
@@ -78,14 +77,14 @@ impl Holds {
         }
     }
 
-    /// Those of them that were over since this Unix time, ms.
+    /// Those that ended since this Unix time, ms.
     pub(super) fn since(&self, from_ms: u64) -> Holds {
         let from_s = small(from_ms / 1_000);
         let last = self.last.iter().filter(|hold| hold.at_s >= from_s);
         Holds { last: last.copied().collect(), most: self.most }
     }
 
-    /// Adds those of another pattern that is the same by now.
+    /// Adds the leases of another pattern that was merged into this one.
     pub(super) fn merge(&mut self, other: &Holds) {
         self.last.extend(&other.last);
         self.last.make_contiguous().sort_by_key(|hold| hold.at_s);
@@ -93,7 +92,7 @@ impl Holds {
         self.last.drain(..more);
     }
 
-    /// The TTL that most of them were given; `None` where they had none.
+    /// The usual TTL that they were given; `None` where they had none.
     pub(super) fn usual_ttl_ms(&self) -> Option<u64> {
         let given = self.last.iter().filter(|hold| hold.ttl_ms > 0);
         let mut given: Vec<u64> = given.map(|hold| hold.ttl_ms.into()).collect();
@@ -120,8 +119,8 @@ impl Holds {
         }
     }
 
-    /// Leases that ran out where locks are meant to be given back: where at least every second lease is. Others are
-    /// left to their TTLs. One in a thousand may run out by misfortune, because its holder died.
+    /// Leases that ran out, where locks are usually released: where at least every second lease is. Other locks are left to
+    /// their TTLs. One in a thousand does not count: it may run out because its holder died.
     pub(super) fn ran_out_while_held(&self) -> u64 {
         let ran_out = self.last.iter().filter(|hold| hold.ran_out).count() as u64;
         let by_misfortune = ran_out.saturating_mul(RAN_OUT_BY_MISFORTUNE) <= self.count();
@@ -131,35 +130,34 @@ impl Holds {
         }
     }
 
-    /// Whether at least every second lease is given back.
+    /// Whether at least every second lease is released.
     pub(super) fn are_given_back(&self) -> bool {
         let given_back = self.given_back();
         given_back > 0 && given_back * 2 >= self.count()
     }
 
-    /// Leases that were given back, in time or late.
+    /// Leases that were released, in time or late.
     pub(super) fn given_back(&self) -> u64 {
         self.last.iter().filter(|hold| hold.given_back).count() as u64
     }
 
-    /// Leases that ended.
+    /// Ended leases.
     pub(super) fn count(&self) -> u64 {
         self.last.len() as u64
     }
 
-    /// A TTL that suffices for 999 of 1,000; `None` if too little was seen, or if they are left to their TTLs.
+    /// A TTL that suffices for 999 of 1,000; `None` if too little was seen, or if the locks are left to their TTLs.
     pub(super) fn wanted_ttl_ms(&self) -> Option<u64> {
         let is_known = self.count() >= ENOUGH && self.are_given_back();
         is_known.then(|| enough(self.held(|_| true).at(999)))
     }
 
-    /// The lengths of some of them.
+    /// The durations of some of them.
     fn held(&self, of: impl Fn(&&Hold) -> bool) -> Sorted {
         Sorted::new(self.last.iter().filter(of).map(|hold| hold.held_ms.into()))
     }
 
-    /// What TTL to ask for, in words, with the line to write; `None` where the one that is asked for is right, or too
-    /// little was seen.
+    /// The TTL to ask for, in words, with the line to write; `None` where the current TTL is right or too little was seen.
     pub(super) fn advice(&self, namespace: &str, key: &str) -> Option<String> {
         let own = |hold: &&Hold| !hold.kept && hold.ttl_ms > 0;
         let kept = |hold: &&Hold| hold.kept && hold.ttl_ms > 0;
@@ -179,7 +177,7 @@ impl Holds {
     }
 }
 
-/// What to ask for, where applications ask for a TTL.
+/// The TTL to ask for, where applications ask for one.
 fn own_ttl(held: &Sorted, ttls: &Sorted, ran_out: u64, key: &str) -> Option<String> {
     let of = held.count();
     if of < ENOUGH {
@@ -215,7 +213,7 @@ fn own_ttl(held: &Sorted, ttls: &Sorted, ran_out: u64, key: &str) -> Option<Stri
     })
 }
 
-/// What to give, where the proxy chooses the TTL and renews it. A short one does no harm while keep-alive works.
+/// The TTL to give, where the proxy chooses it and renews it. A short TTL does no harm while keep-alive works.
 fn kept_ttl(held: &Sorted, ttls: &Sorted, namespace: &str) -> Option<String> {
     let (work, ttl) = (held.at(999), ttls.at(500));
     (held.count() >= ENOUGH && work > ttl).then(|| {
@@ -266,7 +264,7 @@ pub(super) fn enough(work_ms: u64) -> u64 {
     usual.unwrap_or_else(|| wanted.div_ceil(hour).saturating_mul(hour))
 }
 
-/// The smallest of the sorted values that so many of 1,000 do not exceed; 0 of none.
+/// The smallest of the sorted values that `per_mille` of 1,000 values do not exceed; 0 if there are no values.
 fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
     let place = (sorted.len() * per_mille).div_ceil(1_000).max(1) - 1;
     sorted.get(place).copied().unwrap_or(0)

@@ -1,7 +1,6 @@
-//! The locks that are asked for most, by a space-saving sketch: a fixed number of counters, in which a
-//! lock that is not counted takes the place of the one with the lowest count, and inherits that count as
-//! its possible error. So a lock with more tries than that is never missed. Two sketches take turns, so
-//! that what was hot an hour ago is not hot now.
+//! The most requested locks, by a space-saving sketch: a fixed number of counters, in which a lock that is not counted replaces
+//! the one with the lowest count and inherits that count as its possible error. So a lock with more tries than that is never
+//! missed. Two sketches take turns, so that locks that were hot an hour ago are not reported now.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::{DbKey, DbMap};
 
-/// Locks that are counted at a time.
+/// Counters of one sketch.
 const COUNTED: usize = 64;
-/// How long one sketch counts: answers are about the last one to two of these.
+/// How long one sketch counts: a reply covers the last one to two turns.
 const TURN: Duration = Duration::from_secs(300);
 
 /// One counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) namespace: Arc<str>,
-    /// Tries, at most.
+    /// The upper bound of its tries.
     pub(super) tries: u64,
-    /// How many of them may have been another lock's.
+    /// How many of them may belong to another lock.
     pub(super) error: u64,
-    /// How many met a held lock, at least.
+    /// The lower bound of the tries that met a held lock.
     pub(super) contended: u64,
 }
 
@@ -30,12 +29,12 @@ pub(super) struct Count {
 struct Sketch {
     counts: Vec<(DbKey, Count)>,
     places: DbMap<usize>,
-    /// No count is lower, and those before `next` are higher: counts only grow.
+    /// No count is lower, and the counts before `next` are higher: counts only grow.
     lowest: u64,
     next: usize,
 }
 
-/// The sketches of now and of the turn before.
+/// The sketches of this turn and the one before.
 #[derive(Default)]
 pub(super) struct HotLocks {
     now: Sketch,
@@ -44,13 +43,13 @@ pub(super) struct HotLocks {
 }
 
 impl HotLocks {
-    /// Somebody asked for a lock.
+    /// Counts a try to take a lock.
     pub(super) fn tried(&mut self, key: &DbKey, namespace: &Arc<str>, contended: bool, at: Instant) {
         let since = *self.turned.get_or_insert(at);
         let passed = at.saturating_duration_since(since);
         if passed >= TURN {
             let over = std::mem::take(&mut self.now);
-            // Of what came before a turn without any try nothing is hot any more.
+            // After a turn without any try the older counts are obsolete.
             self.before = if passed >= 2 * TURN { Sketch::default() } else { over };
             self.turned = Some(at);
         }
@@ -68,7 +67,7 @@ impl HotLocks {
         let mut merged: HashMap<&DbKey, Count> = HashMap::new();
         for (sketch, other) in [(0, 1), (1, 0)].map(|(one, other)| (sketches[one], sketches[other])) {
             for (key, count) in &sketch.counts {
-                // A lock that the other sketch does not count may have had as many there as its lowest.
+                // A lock without a counter in the other sketch may have had as many tries there as its lowest count.
                 let elsewhere = other.get(key).cloned().unwrap_or_else(|| Count {
                     namespace: count.namespace.clone(),
                     tries: other.unseen(),
@@ -121,8 +120,7 @@ impl Sketch {
         (*before, *lowest) = (key.clone(), count(lowest.tries));
     }
 
-    /// The place of a lowest count. One look at all of them serves as many replacements as there are
-    /// counts that low.
+    /// The place of a lowest count. One pass over all counts serves as many replacements as there are counts that low.
     fn least(&mut self) -> usize {
         let is_lowest = |(_, count): &(DbKey, Count)| count.tries == self.lowest;
         let rest = &self.counts[self.next.min(self.counts.len())..];
@@ -144,7 +142,7 @@ impl Sketch {
         self.counts.get(*place).map(|(_, count)| count)
     }
 
-    /// How many tries a lock may have had that is not counted.
+    /// How many tries a lock without a counter may have had.
     fn unseen(&self) -> u64 {
         if self.counts.len() < COUNTED {
             return 0;

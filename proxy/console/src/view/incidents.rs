@@ -1,5 +1,5 @@
-//! What was refused lately, put together by who did what to whom, in a sentence each: the first thing that the board says,
-//! behind what failovers have lost (`losses.rs`).
+//! The recent refusals, grouped by who did what to whom, in a sentence each: the first thing on the board, after the leases
+//! that failovers have lost (`losses.rs`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::losses;
 use super::service::ViewService;
 use super::store::Decided;
 
-/// Sentences in an answer that does not say how many.
+/// Sentences in a reply without a limit in the request.
 const USUAL_INCIDENTS: usize = 100;
 
-/// Who held the lock, in relation to who was refused.
+/// The holder of the lock, in relation to the refused client.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Holder {
-    /// That was not seen, or it is the very connection.
+    /// Not seen, or the same connection.
     Unsaid,
     /// Another connection of the same application.
     Sibling,
     Other(String),
 }
 
-/// What refusals of one incident have in common.
+/// The common part of the refusals of one incident.
 #[derive(PartialEq, Eq, Hash)]
 struct Common {
     application: Option<String>,
@@ -46,7 +46,7 @@ struct Common {
     overlap: bool,
 }
 
-/// An incident while it is put together.
+/// An incident under construction.
 struct Group {
     count: u64,
     keys: HashSet<(u32, String)>,
@@ -61,7 +61,7 @@ pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<ap
     let seen = service.view.seen();
     let lost = losses::incidents(&seen, &lost_of(&seen, query, usize::MAX));
     let refused = narrowed(&seen, query, usize::MAX);
-    // Wording them needs no lock.
+    // Putting them into words needs no mutex.
     drop(seen);
     for Decided { entry, holder } in refused {
         let application = entry.caller.as_ref().map(|caller| caller.application());
@@ -147,7 +147,7 @@ fn told(common: Common, group: &Group) -> api::Incident {
     }
 }
 
-/// What it did, or was kept from doing.
+/// What the application did, or was kept from doing.
 fn did(common: &Common) -> String {
     let (past, doing) = verb(common);
     match common.watched {
@@ -185,7 +185,7 @@ fn verb(common: &Common) -> (&'static str, &'static str) {
     }
 }
 
-/// What makes it wrong.
+/// Why it is wrong.
 fn circumstance(common: &Common) -> String {
     let held = match &common.holder {
         Holder::Other(name) => format!(", which {name} held"),

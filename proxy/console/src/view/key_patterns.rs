@@ -1,5 +1,5 @@
-//! Locks by what their keys have in common: how long each kind of lock is held, and the last leases of each. Keys fold
-//! into patterns as they do in discovery. Bounded: keys for which there is no more room are one pattern, `*`.
+//! Locks by key pattern: how long the locks of each pattern are held, and its last leases. Keys are grouped into patterns as in
+//! discovery. Bounded: keys without room form one pattern, `*`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::hold_times::Holds;
 use super::leases::{End, Ended, Holding, Late};
 use super::lock_history::Turn;
 
-/// Patterns of all namespaces together that have counts of their own.
+/// Patterns with counts of their own, over all namespaces.
 const MAX_PATTERNS: usize = 256;
-/// Leases of a pattern whose lengths are remembered.
+/// Leases of a pattern whose durations are remembered.
 const MAX_HOLDS: usize = 1_000;
-/// Leases of a pattern that are remembered with all that is known of them.
+/// Leases of a pattern that are remembered in full.
 const MAX_PAST: usize = 100;
-/// Applications of a pattern that are named.
+/// Applications named per pattern.
 const MAX_APPLICATIONS: usize = 16;
-/// What stands for keys without room.
+/// Stands for keys without room.
 const REST: &[u8] = b"*";
 
 /// See the module.
@@ -30,11 +30,11 @@ const REST: &[u8] = b"*";
 pub(super) struct KeyPatterns {
     shapes: Patterns,
     namespaces: NamedMap<Arc<str>, NamedMap<Option<PatternId>, PatternSeen>>,
-    /// How many have counts of their own.
+    /// Patterns with counts of their own.
     count: usize,
 }
 
-/// What was seen of one.
+/// The observations of one pattern.
 pub(super) struct PatternSeen {
     example: DbKey,
     first_ms: u64,
@@ -42,7 +42,7 @@ pub(super) struct PatternSeen {
     operations: u64,
     acquired: u64,
     contended: u64,
-    /// The longest TTL that was asked for; 0 for none.
+    /// The longest requested TTL, ms; 0 for none.
     longest_ttl_ms: u64,
     pub(super) holds: Holds,
     /// The oldest first.
@@ -62,7 +62,7 @@ struct Past {
 }
 
 impl KeyPatterns {
-    /// What this key is like; `None` if there is no room for another pattern.
+    /// The pattern of this key; `None` if there is no room for another pattern.
     pub(super) fn find(&mut self, key: &[u8]) -> Option<PatternId> {
         let mut merged = Vec::new();
         let found = self.shapes.find(key, &mut merged);
@@ -84,7 +84,7 @@ impl KeyPatterns {
         found
     }
 
-    /// Something happened to a lock whose key is like this.
+    /// Folds in an event of a lock with this key pattern.
     pub(super) fn fold(&mut self, pattern: Option<PatternId>, entry: &LockEvent, turn: &Turn) {
         let is_news = !turn.ended.is_empty() || turn.late.is_some();
         if entry.operation.is_none() && !is_news {
@@ -105,7 +105,7 @@ impl KeyPatterns {
         }
     }
 
-    /// Counts anew; the last leases stay known.
+    /// Resets the counts; the last leases are kept.
     pub(super) fn reset(&mut self) {
         let all = self.namespaces.values_mut();
         for seen in all.flat_map(|patterns| patterns.values_mut()) {
@@ -125,14 +125,14 @@ impl KeyPatterns {
         spell(glob.as_deref().unwrap_or(REST))
     }
 
-    /// Where keys of this pattern are counted.
+    /// The pattern under which its keys are counted.
     pub(super) fn known(&self, namespace: &str, pattern: Option<PatternId>) -> Option<PatternId> {
         let pattern = self.current(pattern);
         let patterns = self.namespaces.get(namespace);
         pattern.filter(|_| patterns.is_some_and(|patterns| patterns.contains_key(&pattern)))
     }
 
-    /// What was seen of one.
+    /// The observations of one pattern.
     pub(super) fn get(&self, namespace: &str, pattern: Option<PatternId>) -> Option<&PatternSeen> {
         self.namespaces.get(namespace)?.get(&pattern)
     }
@@ -142,13 +142,13 @@ impl KeyPatterns {
         pattern.map(|id| self.shapes.current(id))
     }
 
-    /// Those of a namespace.
+    /// The patterns of a namespace.
     pub(super) fn of(&self, namespace: &str) -> impl Iterator<Item = (Option<PatternId>, &PatternSeen)> {
         let patterns = self.namespaces.get(namespace).into_iter().flatten();
         patterns.map(|(pattern, seen)| (*pattern, seen))
     }
 
-    /// The names of namespaces in which something was seen.
+    /// The namespaces with observations.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
         self.namespaces.keys()
     }
@@ -185,12 +185,12 @@ impl PatternSeen {
         }
     }
 
-    /// What TTL to ask for.
+    /// The TTL to ask for, in words.
     pub(super) fn advice(&self, namespace: &str) -> Option<String> {
         self.advice_by(&self.holds, namespace)
     }
 
-    /// None where holders cannot be told apart: then many a release is refused or missed, and leases seem to last too long.
+    /// `None` where holders cannot be told apart: then many releases are refused or missed, and leases seem to last too long.
     fn advice_by(&self, holds: &Holds, namespace: &str) -> Option<String> {
         let mut callers = self.past.iter().filter_map(|past| past.caller.as_ref());
         let advice = || holds.advice(namespace, &spell(&self.example.key));
@@ -207,7 +207,7 @@ impl PatternSeen {
         self.operations
     }
 
-    /// The longest TTL that was asked for, ms.
+    /// The longest requested TTL, ms.
     pub(super) fn longest_ttl_ms(&self) -> Option<u64> {
         (self.longest_ttl_ms > 0).then_some(self.longest_ttl_ms)
     }
@@ -224,7 +224,7 @@ impl PatternSeen {
             until_ms: ended.until_ms,
             ttl_ms: ended.ttl_ms,
             end: ended.end,
-            // One that ran out was not given back.
+            // A lease that ran out was not released.
             held_ms: ended.hold.filter(|hold| !hold.ran_out).map(|_| ended.held_ms()),
         };
         if let Some(known) = self.known(key, ended.fence) {
@@ -267,7 +267,7 @@ impl PatternSeen {
         self.past.drain(..more);
     }
 
-    /// In the words of the API, from this Unix time on, ms. `held` go on now.
+    /// In the types of the API, from this Unix time on, ms. `held` are the leases that are held now.
     pub(super) fn told(
         &self,
         (namespace, pattern): (&str, String),

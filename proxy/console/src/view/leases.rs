@@ -1,5 +1,5 @@
-//! One lease of a lock as it was seen: how it began, how it ended, and, where it ended otherwise than by its holder's
-//! release, how long that holder was at work. Pure; `lock_history.rs` says what belongs to which lease.
+//! One lease of a lock as it was seen: its beginning, its end and, where it did not end by its holder's release, how long that
+//! holder was at work. Pure; `lock_history.rs` assigns the entries to leases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use lockwarden_lock::plan::EnforcedTerms;
 use super::advice::Finding;
 use super::hold_times::Hold;
 
-/// An EXPIRE so soon after the SETNX belongs to the same idiom.
+/// An EXPIRE this soon after its SETNX belongs to the same idiom.
 const TTL_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 
-/// That a lease ran out is noticed so soon after, at the latest.
+/// The end of a lease that ran out is noticed at the latest after this time.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A lease whose beginning was seen.
@@ -25,61 +25,61 @@ pub(super) struct Holding {
     pub(super) fence: u64,
     pub(super) since: Instant,
     pub(super) since_ms: u64,
-    /// The TTL that it was given last, ms; 0 for none.
+    /// The last TTL that it was given, ms; 0 for none.
     pub(super) ttl_ms: u64,
-    /// The same without a grace: what was asked for, where that is less.
+    /// The same without a grace: the TTL that was asked for, where that is less.
     asked_ttl_ms: u64,
-    /// A longer one was asked for, or none.
+    /// A longer TTL was asked for, or none.
     is_cut: bool,
-    /// When that is over, renewals left aside.
+    /// The end of that TTL; renewals do not count.
     pub(super) ends: Option<Instant>,
     /// Keep-alive renews it.
     pub(super) kept: bool,
     /// A former holder acted during it.
     pub(super) overlapped: bool,
-    /// Something went to Redis unjudged, which may have changed it.
+    /// An unjudged command went to Redis and may have changed it.
     pub(super) unsure: bool,
-    /// It has been counted as one that lives on keep-alive.
+    /// It was already counted as one that lives on keep-alive.
     pub(super) outlives_its_ttl: bool,
-    /// Where nothing is enforced: how it would go in enforce mode, where that is another way.
+    /// In monitor mode: its terms in enforce mode, where they differ.
     pub(super) otherwise: Option<Otherwise>,
 }
 
-/// A lease with the terms that its application asked for, which enforce mode would have given others.
+/// A lease with the terms that its application asked for, where enforce mode would have given others.
 #[derive(Clone, Debug)]
 pub(super) struct Otherwise {
-    /// How it began, or came to these terms.
+    /// The entry with which it began or got these terms.
     began: Arc<LockEvent>,
     terms: EnforcedTerms,
-    /// It has no TTL, and that has not been told yet.
+    /// It has no TTL, and that was not reported yet.
     wants_ttl: bool,
-    /// It lasted longer than those terms, and that has been told.
+    /// It lasted longer than those terms, and that was reported.
     outlived: bool,
 }
 
 /// How a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its holder gave it back, or a client that acts for it.
+    /// Released by its holder or a client that acts for it.
     Released,
-    /// Its TTL was over before its holder gave it back.
+    /// Its TTL was over before its holder released it.
     RanOut,
-    /// A client that was not its holder deleted it.
+    /// Deleted by a client that was not its holder.
     Deleted,
     /// Another value was written over it.
     Replaced,
     /// The deadline in its value had passed, and another client ended it.
     TakenOver,
-    /// An operator ended it.
+    /// Ended by another client, because the deadline in its value had passed.
     Broken,
     /// The server that became the primary does not have it.
     Lost,
-    /// That was not seen.
+    /// The end was not seen.
     Unseen,
 }
 
 impl End {
-    /// Whether a client ended it that did not hold it, and that enforce mode refuses.
+    /// Whether it was ended by a client that did not hold it, in a way that enforce mode refuses.
     pub(super) fn is_by_another(self) -> bool {
         match self {
             End::Deleted | End::Replaced => true,
@@ -87,7 +87,7 @@ impl End {
         }
     }
 
-    /// The one word for it in the API.
+    /// Its word in the API.
     pub(super) fn word(self) -> &'static str {
         match self {
             End::Released => "released",
@@ -111,7 +111,7 @@ pub(super) struct Ended {
     pub(super) until_ms: u64,
     pub(super) ttl_ms: u64,
     pub(super) end: End,
-    /// How long it was held. `None` where that is not known: its holder has not given it back.
+    /// How long it was held. `None` while that is not known: its holder has not released it.
     pub(super) hold: Option<Hold>,
 }
 
@@ -120,7 +120,7 @@ impl Ended {
         self.until_ms.saturating_sub(self.since_ms)
     }
 
-    /// Of a lease of which only the end was seen.
+    /// A lease of which only the end was seen.
     pub(super) fn without_beginning(entry: &LockEvent, end: End) -> Ended {
         let held_ms = entry.held_ms.unwrap_or(0);
         let ran_out = end == End::RanOut;
@@ -136,54 +136,54 @@ impl Ended {
     }
 }
 
-/// A lease that was over before its holder gave it back.
+/// A lease that was over before its holder released it.
 #[derive(Clone, Debug)]
 pub(super) struct Former {
     pub(super) lease: Holding,
     pub(super) end: End,
-    /// For how long the lock was this lease's; once more was heard of the holder, how long that was at work.
+    /// For how long the lock belonged to this lease; after a later sign of the holder, how long the holder was at work.
     held_ms: u64,
-    /// How long the holder was at work, as far as it was heard of again.
+    /// How long the holder was at work, by its last sign after the end.
     pub(super) worked_ms: Option<u64>,
-    /// Its holder has given it back, or taken the lock again: what it does next is about another lease.
+    /// Its holder has released it or taken the lock again: the holder's next actions are about another lease.
     pub(super) closed: bool,
 }
 
-/// The holder of a lease that was over gave it back, or extended it.
+/// The holder of an ended lease released or extended it.
 #[derive(Debug)]
 pub(super) struct Late {
     pub(super) fence: u64,
-    /// What it counted with before, ms.
+    /// The duration that it counted with before, ms.
     pub(super) was_ms: u64,
     pub(super) worked_ms: u64,
-    /// For so long its holder had worked after a TTL that was cut, ms.
+    /// How long its holder had worked after a TTL that was cut, ms.
     pub(super) cut_ms: u64,
-    /// It is known only now how long it was held. `None` where it counted as held before, for too short.
+    /// How long it was held, which is known only now. `None` where it was counted as held before, with too short a duration.
     pub(super) hold: Option<Hold>,
 }
 
 impl Former {
     pub(super) fn new(lease: Holding, end: End, at: Instant) -> Former {
         let over = match lease.ends {
-            // Noticed late, it was held no longer than its TTL; what was renewed is not known so well.
+            // Where the end was noticed late, it was held no longer than its TTL; for a renewed lease the end is less certain.
             Some(ends) if end == End::RanOut && !lease.kept => ends.min(at),
             Some(_) | None => at,
         };
         Former { held_ms: lease.age_ms(over), lease, end, worked_ms: None, closed: false }
     }
 
-    /// What is known of it.
+    /// The ended lease, as far as it is known.
     pub(super) fn ended(&self) -> Ended {
         self.lease.ended(self.end, self.held_ms)
     }
 
-    /// Whether what this connection gives back next may be this lease.
+    /// Whether the next release by this connection may be of this lease.
     pub(super) fn is_open_for(&self, session: SessionNumber) -> bool {
         let of = self.lease.caller.as_ref().map(|caller| caller.session);
         !self.closed && of == Some(session)
     }
 
-    /// Whether this is the lease of which it is told, late, that it ran out; however it ended.
+    /// Whether a late report that a lease ran out is about this lease, however this one ended.
     pub(super) fn is_told(&self, entry: &LockEvent) -> bool {
         let held = Duration::from_millis(entry.held_ms.unwrap_or(0));
         let end = self.lease.since.checked_add(held);
@@ -191,14 +191,14 @@ impl Former {
         end.is_some_and(noticed)
     }
 
-    /// Whether its holder was heard of again, and had worked for longer than its TTL.
+    /// Whether its holder gave a later sign, after working for longer than its TTL.
     pub(super) fn outlasted_its_ttl(&self) -> bool {
         let ttl_ms = self.lease.ttl_ms;
         let is_longer = |worked_ms| ttl_ms > 0 && worked_ms > ttl_ms;
         self.worked_ms.is_some_and(is_longer)
     }
 
-    /// Its holder gives it back, or extends it, long after.
+    /// Its holder releases or extends it after its end.
     pub(super) fn heard_of_again(&mut self, at: Instant, gives_back: bool) -> Option<Late> {
         self.closed |= gives_back;
         let ran_out = self.end == End::RanOut;
@@ -225,7 +225,7 @@ impl Former {
 }
 
 impl Holding {
-    /// Begins with this entry, or, where its beginning was not seen, as long before as that says.
+    /// Begins with this entry or, where its beginning was not seen, as long before as the entry says.
     pub(super) fn new(entry: &Arc<LockEvent>, kept: bool) -> Holding {
         let held = entry.held_ms.unwrap_or(0);
         let since = entry.at.checked_sub(Duration::from_millis(held));
@@ -249,10 +249,10 @@ impl Holding {
         holding
     }
 
-    /// It has the TTL of this entry from then on.
+    /// Gives it the TTL of this entry.
     pub(super) fn give(&mut self, entry: &LockEvent) {
         let ttl_ms = entry.ttl_ms.unwrap_or(0);
-        // The answer may have been read long after Redis had given it.
+        // The reply may have been read long after Redis sent it.
         let waited = entry.took.and_then(|took| took.redis).unwrap_or_default();
         let at = entry.at.checked_sub(waited).unwrap_or(entry.at);
         self.ttl_ms = ttl_ms;
@@ -261,13 +261,13 @@ impl Holding {
             Some(0) | None => ttl_ms,
         };
         self.is_cut = ttl_ms > 0 && matches!(entry.asked_ms, Some(asked) if asked == 0 || asked > ttl_ms);
-        // A time beyond the clock is for ever.
+        // A time that the clock cannot represent means for ever.
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         self.ends = ttl.and_then(|ttl| at.checked_add(ttl));
     }
 
-    /// Where nothing is enforced: when it would end in enforce mode though nobody gave it back from now on; `None` where it
-    /// would never. One that is kept alive is so no more after a release that may be its holder's.
+    /// In monitor mode: its end in enforce mode if it were not released from now on; `None` where it would never end.
+    /// Keep-alive stops counting after a release that may be its holder's.
     pub(super) fn would_end(&self, at: Instant) -> Option<Instant> {
         let Some(otherwise) = &self.otherwise else {
             return self.ends;
@@ -282,14 +282,14 @@ impl Holding {
         }
     }
 
-    /// How long its holder was at work, until now, after the TTL that enforce mode would have given, where nothing is.
+    /// In monitor mode: how long, until now, its holder worked after the TTL that enforce mode would have given.
     pub(super) fn would_be_cut_ms(&self, at: Instant) -> u64 {
         let otherwise = self.otherwise.as_ref().filter(|otherwise| !otherwise.terms.kept);
         let ends = otherwise.and_then(|_| self.would_end(at));
         ends.map_or(0, |ends| ms(at.saturating_duration_since(ends)))
     }
 
-    /// Which part of the TTL is left, its grace left aside.
+    /// The share of the TTL that is left, without its grace.
     pub(super) fn part_left(&self, at: Instant) -> Option<f64> {
         let grace = Duration::from_millis(self.ttl_ms.saturating_sub(self.asked_ttl_ms));
         let left = self.ends?.saturating_duration_since(at);
@@ -302,7 +302,7 @@ impl Holding {
         ms(now.saturating_duration_since(self.since))
     }
 
-    /// It ended so, after so long.
+    /// The ended lease, with this end and duration.
     pub(super) fn ended(&self, end: End, held_ms: u64) -> Ended {
         let until_ms = self.since_ms.saturating_add(held_ms);
         let hold = |ran_out| Hold::new(until_ms, held_ms, self.asked_ttl_ms, (ran_out, self.kept));
@@ -321,8 +321,8 @@ impl Holding {
         }
     }
 
-    /// What is found out by now that enforce mode would change in it, each once. A TTL that follows at once, as
-    /// in SETNX and EXPIRE, is one that was asked for; so a lease is given a moment for that, unless it `is_over`.
+    /// The changes of enforce mode that are known by now, each reported once. A TTL that follows at once, as in SETNX and
+    /// EXPIRE, counts as requested; so a lease without a TTL gets a moment for that, unless it `is_over`.
     pub(super) fn would_go_otherwise(
         &mut self,
         now: Instant,

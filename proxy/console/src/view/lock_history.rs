@@ -1,5 +1,5 @@
-//! What was seen of one lock: who holds it, who held it and ran out of time, who polls it, and the last
-//! of what happened. Pure: the time comes with the entries.
+//! The history of one lock: its holder, former holders that ran out of time, the clients that poll it, and its last events.
+//! Pure: the time comes with the entries.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -19,23 +19,23 @@ use super::hold_times::Holds;
 use super::leases::{End, Ended, Former, Holding, Late, Otherwise};
 use super::lock_time::{self, GrantRate, Spent, Unheld};
 
-/// The last of what happened to a lock.
+/// The last events of a lock.
 const MAX_MOMENTS: usize = 32;
-/// What is left of them when there are too many of all locks together.
+/// Events kept per lock when there are too many over all locks.
 const FEW_MOMENTS: usize = 4;
-/// Leases of a lock whose lengths are remembered.
+/// Leases of a lock whose durations are remembered.
 const MAX_HOLDS: usize = 100;
-/// Leases that are over of which more may be heard.
+/// Ended leases of which a late event may still come.
 const MAX_FORMER: usize = 4;
-/// Connections that poll one lock; of more the longest silent is forgotten.
+/// Connections that poll one lock; beyond that the one silent for longest is forgotten.
 const MAX_WAITS: usize = 128;
-/// A connection that waits is refused at least so often.
+/// A connection counts as waiting after this many refusals.
 const POLLS: u64 = 2;
-/// One that does nothing else has asked at least so often, on average with no longer pauses: lock libraries poll ten times a second or
-/// more, scripts every second.
+/// A connection that does nothing but wait has asked at least this often, with average pauses no longer than `MAX_POLL`: lock
+/// libraries poll ten times a second or more, scripts every second.
 const POLLS_OF_A_WAIT: u64 = 3;
 const MAX_POLL: Duration = Duration::from_secs(2);
-/// Whoever polls is gone after so many of its usual pauses without a try, within these limits.
+/// A waiter counts as gone after this many of its usual pauses without a try, within the limits below.
 const PAUSES: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 const MAX_PATIENCE: Duration = Duration::from_secs(60);
@@ -44,23 +44,23 @@ const MAX_PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct LockSeen {
     pub(super) key: DbKey,
     pub(super) namespace: Arc<str>,
-    /// Who holds it, where that was seen.
+    /// The holder, where its grant was seen.
     pub(super) holding: Option<Holding>,
     /// The newest last.
     pub(super) timeline: VecDeque<Arc<LockEvent>>,
     pub(super) holds: Holds,
     /// The newest last.
     pub(super) former: VecDeque<Former>,
-    /// It was changed around all proxies.
+    /// The lock was changed without any proxy.
     pub(super) bypassed: bool,
     waits: Vec<Wait>,
-    /// A connection that gives back what another one takes, as was found: jobs are handed over so.
+    /// A connection that was found to release the locks that another one takes: jobs are handed over this way.
     handed_over_by: Option<SessionNumber>,
-    /// A release of a lease whose grant was not told yet.
+    /// The release of a lease whose grant was not reported yet.
     early: Option<Arc<LockEvent>>,
-    /// What its key is like.
+    /// The pattern of its key.
     pub(super) pattern: Option<PatternId>,
-    /// Its holder has given it back, and it stays locked, or would.
+    /// Set when its holder has released it and it stays locked, or would in enforce mode.
     unheld: Option<Unheld>,
     grants: GrantRate,
 }
@@ -75,31 +75,30 @@ pub(super) struct Wait {
     last: Instant,
 }
 
-/// What an entry meant beyond itself.
+/// What follows from an entry besides its own content.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// Leases that are over. One may be told of twice: its end becomes known later.
+    /// Leases that are over. A lease may be reported twice: its end may become known later.
     pub(super) ended: Vec<Ended>,
-    /// The holder of a lease that was over before was at work until now.
+    /// The holder of an earlier lease turned out to have worked until now.
     pub(super) late: Option<Late>,
-    /// A lease ran out, as far as nothing is known that ended it before.
+    /// A lease ran out, as far as no earlier end of it is known.
     pub(super) ran_out: bool,
-    /// The client that got the lock had waited for so long.
+    /// How long the client that got the lock had waited.
     pub(super) waited: Option<Duration>,
-    /// So much of its TTL was left when it was given back, between 0 and 1.
+    /// The share of its TTL that was left at the release, between 0 and 1.
     pub(super) left: Option<f64>,
-    /// The lease with this fencing token was changed or ended around all proxies.
+    /// The lease with this fencing token was changed or ended without any proxy.
     pub(super) bypassed: Option<u64>,
-    /// The lease with this fencing token is over before its time, and somebody may know why.
+    /// The lease with this fencing token ended before its time; another part may know why.
     pub(super) gone: Option<u64>,
-    /// It was given back by another connection than the one that took it.
+    /// It was released by another connection than the one that took it.
     pub(super) pooled: bool,
-    /// What enforce mode would have changed in the lease that is over, by whom, with its beginning.
+    /// What enforce mode would have changed in the ended lease, with its client and its first entry.
     pub(super) otherwise: Vec<(Finding, Arc<Caller>, Arc<LockEvent>)>,
     /// Lock time that has passed.
     pub(super) spent: Vec<Spent>,
-    /// Where nothing is enforced: for so long the holder of the lease that was given back worked after it would have
-    /// been cut.
+    /// In monitor mode: how long the holder of the released lease worked after enforce mode would have cut it.
     pub(super) would_cut_ms: u64,
 }
 
@@ -128,10 +127,10 @@ impl LockSeen {
         let was_refused = |session| self.wait_of(session).is_some();
         let unheld = Unheld::of(entry, self.holding.as_ref(), was_refused);
         let mut told = true;
-        // The server knows only that nobody gave the last lease back. Where this view saw another end, that is right.
+        // The server knows only that the last lease was not released. Where this view saw another end, the view is right.
         let is_first = self.timeline.is_empty();
         turn.ran_out = is_first && says_ran_out(entry);
-        // Whether it is about the lease that is held now, by a client that may speak for it.
+        // Whether it is about the current lease, by a client that may act for it.
         let mut of_now = false;
         match entry.happened {
             EventKind::Acquired { again, .. } => {
@@ -144,7 +143,7 @@ impl LockSeen {
             EventKind::Extended { kept } => of_now = self.extended(entry, kept, &mut turn),
             EventKind::Released { taken_over } => {
                 of_now = match self.compared(entry) {
-                    // The grant of the lease that this ends is told yet.
+                    // The grant of the lease that this ends is not reported yet.
                     Ordering::Greater => {
                         self.early = Some(entry.clone());
                         true
@@ -173,7 +172,7 @@ impl LockSeen {
             | EventKind::Unchanged
             | EventKind::Observed(_) => {}
         }
-        // What no client did was found by the sweeper.
+        // An entry without a client comes from the sweeper.
         let found = entry.happened == EventKind::Ungoverned && entry.caller.is_none();
         self.bypassed |= found || turn.bypassed.is_some();
         if !of_now {
@@ -189,7 +188,7 @@ impl LockSeen {
         turn
     }
 
-    /// Lock time that has passed while nobody worked under the lock.
+    /// Lock time that has passed while the lock was locked but not used.
     pub(super) fn unheld_until(&mut self, now: Instant) -> Vec<Spent> {
         let mut turn = Turn::default();
         self.unheld_passes(now, &mut turn);
@@ -199,7 +198,7 @@ impl LockSeen {
     fn unheld_passes(&mut self, now: Instant, turn: &mut Turn) {
         let (waiting, ends) = match &self.unheld {
             Some(unheld) if !unheld.is_foretold() => {
-                // Renewals are not told here.
+                // Renewals are not reported here.
                 let holding = self.holding.as_ref().filter(|holding| !holding.kept);
                 let ends = holding.and_then(|holding| holding.ends);
                 (self.waiting(now).count(), ends)
@@ -215,7 +214,7 @@ impl LockSeen {
         }
     }
 
-    /// What an entry says of the time before it.
+    /// Applies an entry to the unheld time before it.
     fn unheld_before(&mut self, entry: &LockEvent, turn: &mut Turn) {
         self.unheld_passes(entry.at, turn);
         if let EventKind::Acquired { again: false, .. } = entry.happened {
@@ -228,14 +227,14 @@ impl LockSeen {
             turn.spent.push(unheld.undo());
             self.unheld = None;
         } else if entry.mode == Mode::Enforce {
-            // From here on it is seen.
+            // From here on unheld time is seen, not foretold.
             self.unheld = None;
         } else if let EventKind::Acquired { again: false, .. } = entry.happened {
             turn.spent.push(unheld.granted(entry.caller.as_ref()));
         }
     }
 
-    /// What it says of the time from then on.
+    /// Applies an entry to the unheld time after it.
     fn unheld_since(&mut self, entry: &LockEvent, begins: Option<Unheld>, turn: &mut Turn) {
         let released = |ended: &&Ended| ended.end == End::Released;
         let given_back = turn.ended.iter().find(released);
@@ -247,7 +246,7 @@ impl LockSeen {
             }
             Some(unheld) if !unheld.is_of(self.holding.as_ref()) => {
                 match given_back {
-                    // Its holder was at work until now.
+                    // Its holder worked until now.
                     Some(_) => turn.spent.push(unheld.undo()),
                     None => {
                         turn.spent.push(unheld.was_not_held());
@@ -258,18 +257,18 @@ impl LockSeen {
             }
             Some(_) | None => {}
         }
-        // Where it is locked already, or would be, one more that is refused changes nothing.
+        // While the lock is unheld already, one more refused release changes nothing.
         let Some(begins) = begins.filter(|_| self.unheld.is_none()) else {
             return;
         };
-        // What its own connection gave back has been counted.
+        // A release by its own connection was counted already.
         if begins.is_foretold() && given_back.is_none() {
             turn.spent.push(begins.was_held(entry));
         }
         self.unheld = Some(begins);
     }
 
-    /// For how long it has been held since a moment; nothing where its holder is done, or it is free.
+    /// For how long it has been held since a moment; 0 where its holder has finished or the lock is free.
     pub(super) fn held_ms(&self, since: Instant, now: Instant) -> u64 {
         let holding = self.holding.as_ref().filter(|_| self.unheld.is_none());
         holding.map_or(0, |holding| ms(now.saturating_duration_since(holding.since.max(since))))
@@ -281,8 +280,8 @@ impl LockSeen {
         self.waits.iter().filter(move |wait| held && wait.tries >= POLLS && wait.goes_on(now))
     }
 
-    /// Who was granted the lease with this fencing token, or the one that is held where none is named; `None` where
-    /// that was not seen.
+    /// The client that was granted the lease with this fencing token, or the current lease if none is named; `None` where that
+    /// grant was not seen.
     pub(super) fn granted_to(&self, fence: Option<u64>) -> Option<&Arc<Caller>> {
         let named = fence.filter(|fence| *fence > 0);
         let held = self.holding.as_ref();
@@ -296,32 +295,32 @@ impl LockSeen {
         named.and(grant)?.caller.as_ref()
     }
 
-    /// What is known of a connection that was refused the lock since it had it.
+    /// The wait of a connection that was refused the lock since it last had it.
     fn wait_of(&self, session: SessionNumber) -> Option<&Wait> {
         self.waits.iter().find(|wait| wait.caller.session == session)
     }
 
-    /// Forgets those that have given up; returns whether anybody is left.
+    /// Forgets the waiters that have given up; returns whether any are left.
     pub(super) fn forget_waits(&mut self, now: Instant) -> bool {
         self.waits.retain(|wait| wait.goes_on(now));
         !self.waits.is_empty()
     }
 
-    /// Keeps the last few moments only.
+    /// Keeps only the last few events.
     pub(super) fn shorten(&mut self) {
         let more = self.timeline.len().saturating_sub(FEW_MOMENTS);
         self.timeline.drain(..more);
         self.timeline.shrink_to_fit();
     }
 
-    /// What went to Redis unjudged may have changed it.
+    /// An unjudged command went to Redis and may have changed the lease.
     pub(super) fn is_unsure(&mut self) {
         if let Some(holding) = &mut self.holding {
             holding.unsure = true;
         }
     }
 
-    /// Returns the fencing token of a lease that surely was not over by itself.
+    /// Returns the fencing token of the current lease if it surely has not run out.
     fn believed_alive(&self, at: Instant) -> Option<u64> {
         let holding = self.holding.as_ref()?;
         let lives = holding.ends.is_none_or(|ends| ends > at + SURELY_BEFORE_END);
@@ -335,17 +334,17 @@ impl LockSeen {
         let alive = self.believed_alive(entry.at).filter(|_| ran_out);
         (turn.bypassed, turn.ran_out) = (alive, turn.ran_out || alive.is_some());
         let end = match (ran_out, replaced) {
-            // Nobody gave it back, and its time was not over.
+            // It was not released, and its time was not over.
             (true, _) if alive.is_some() => End::Unseen,
             (true, _) => End::RanOut,
             (false, true) if entry.is_refused() => End::Replaced,
             (false, true) => End::TakenOver,
-            // Its release may be told yet.
+            // Its release may still be reported.
             (false, false) => End::Unseen,
         };
         self.over(entry, end, turn);
         if let Some(caller) = &entry.caller {
-            // What it does from now on is about this lease.
+            // Its next actions are about this lease.
             let own = self.former.iter_mut();
             own.filter(|former| former.is_open_for(caller.session)).for_each(|former| former.closed = true);
         }
@@ -354,7 +353,7 @@ impl LockSeen {
         self.ends_at_once(entry, turn);
     }
 
-    /// The release of a lease may be told before its grant, where two connections did that.
+    /// Applies a release that was reported before its grant; this happens with two connections.
     fn ends_at_once(&mut self, grant: &LockEvent, turn: &mut Turn) {
         let early = self.early.take();
         let Some(release) = early.filter(|release| release.fence == grant.fence) else {
@@ -364,11 +363,11 @@ impl LockSeen {
         if !self.released(&release, taken_over, turn) {
             self.heard_of_again(&release, turn);
         }
-        // That would be said of the client that was granted the lock.
+        // Otherwise it would be attributed to the client that was granted the lock.
         turn.pooled = false;
     }
 
-    /// Its holder is gone, and it ends sooner than it was to.
+    /// Its holder is gone, so its end comes sooner.
     fn shortened(&mut self, entry: &LockEvent) {
         if self.compared(entry) == Ordering::Equal
             && let Some(holding) = &mut self.holding
@@ -378,10 +377,10 @@ impl LockSeen {
         }
     }
 
-    /// Returns whether it is the lease of now.
+    /// Returns whether it is the current lease.
     fn extended(&mut self, entry: &Arc<LockEvent>, kept: bool, turn: &mut Turn) -> bool {
         match self.compared(entry) {
-            // Told late: the lease is over by now.
+            // Reported late: that lease is over already.
             Ordering::Less => return false,
             Ordering::Equal => {}
             Ordering::Greater => self.over(entry, End::Unseen, turn),
@@ -393,7 +392,7 @@ impl LockSeen {
         !entry.is_refused()
     }
 
-    /// Returns whether a lease was given back by a client that may do that.
+    /// Returns whether a lease was released by a client that may release it.
     fn released(&mut self, entry: &LockEvent, taken_over: bool, turn: &mut Turn) -> bool {
         let by = entry.caller.as_ref().map(|caller| caller.session);
         let handed_over = by.is_some() && self.handed_over_by.take() == by;
@@ -422,7 +421,7 @@ impl LockSeen {
                     self.given_back(lease, entry, turn);
                 }
             }
-            // Taken before the view began, or forgotten.
+            // The lease was taken before the view began, or was forgotten.
             Some(_) | None => {
                 if entry.is_refused() || taken_over || entry.held_ms.is_none() {
                     return false;
@@ -433,7 +432,7 @@ impl LockSeen {
         true
     }
 
-    /// The fencing token of what an entry is about, compared with that of the lease of now. Equal where there is none.
+    /// Compares the fencing token of an entry with that of the current lease. Equal where one is missing.
     fn compared(&self, entry: &LockEvent) -> Ordering {
         let now = self.holding.as_ref().map_or(0, |holding| holding.fence);
         match (entry.fence.unwrap_or(0), now) {
@@ -442,8 +441,8 @@ impl LockSeen {
         }
     }
 
-    /// The lease that a release ended, where the next grant was told before it: only what one connection does is told
-    /// in order.
+    /// The lease that a release ended, where the next grant was reported before that release: only the events of one connection
+    /// are in order.
     fn told_late(&mut self, entry: &LockEvent) -> Option<Former> {
         let fence = entry.fence.filter(|fence| *fence > 0)?;
         let is_it = |former: &Former| former.lease.fence == fence && former.end == End::Unseen;
@@ -451,21 +450,20 @@ impl LockSeen {
         self.former.remove(place)
     }
 
-    /// Whether a lease was ended by a client that does not act for its holder. Where nothing is enforced, such a release
-    /// goes through.
+    /// Whether a lease was ended by a client that does not act for its holder. In monitor mode such a release goes through.
     fn is_by_another(&self, entry: &LockEvent, lease: &Holding, handed_over: bool) -> bool {
         let by = entry.caller.as_ref().map(|caller| caller.session);
         let of = lease.caller.as_ref().map(|caller| caller.session);
         if handed_over || (by.is_some() && by == of) {
             return false;
         }
-        // One that was the holder before means its own lease, unless it names the owner token of this one.
+        // A former holder means its own lease, unless it names the owner token of the current one.
         let is_late = |former: &Former| by.is_some_and(|by| former.is_open_for(by));
         let means_its_own = entry.token.is_none() && self.former.iter().any(is_late);
         entry.is_refused() || entry.overlap || means_its_own
     }
 
-    /// The lease is over, by its end or by another client's doing. Its holder may be at work still.
+    /// The lease has run out or was ended by another client. Its holder may still be at work.
     fn over(&mut self, entry: &LockEvent, end: End, turn: &mut Turn) {
         let Some(mut lease) = self.holding.take() else {
             return;
@@ -484,12 +482,12 @@ impl LockSeen {
         self.former.push_back(former);
     }
 
-    /// The lease was given back, by its holder or by a client that acts for it.
+    /// The lease was released by its holder or by a client that acts for it.
     fn given_back(&mut self, mut lease: Holding, entry: &LockEvent, turn: &mut Turn) {
         turn.otherwise.extend(lease.would_go_otherwise(entry.at, true));
         let by = entry.caller.as_ref().map(|caller| caller.session);
         let of = lease.caller.as_ref().map(|caller| caller.session);
-        // Where the release was judged wrong, another connection is no sign of a pool.
+        // Where the release was judged wrong, another connection does not point to a pool.
         turn.pooled = of.is_some() && by.is_some() && by != of && !entry.is_refused();
         if !lease.kept {
             turn.left = lease.part_left(entry.at);
@@ -512,7 +510,7 @@ impl LockSeen {
     }
 
     fn ran_out(&mut self, entry: &LockEvent, turn: &mut Turn) {
-        // One that was told late is not about the lease that began since.
+        // A late report is not about the lease that began since.
         let held = Duration::from_millis(entry.held_ms.unwrap_or(0));
         let is_over = |holding: &Holding| holding.since + held <= entry.at;
         if self.holding.as_ref().is_some_and(is_over) {
@@ -530,7 +528,7 @@ impl LockSeen {
             self.over(entry, End::Unseen, turn);
             return;
         }
-        // Nobody released the lease, says its record; and its time was not over.
+        // By its record the lease was not released, and its time was not over.
         turn.bypassed = alive;
         match alive {
             Some(_) => {
@@ -541,7 +539,7 @@ impl LockSeen {
         }
     }
 
-    /// A former holder gives back or extends what it does not hold any more: so long was it at work.
+    /// A former holder releases or extends a lease that it no longer holds: it was at work until now.
     fn heard_of_again(&mut self, entry: &LockEvent, turn: &mut Turn) {
         let gives_back = match entry.operation {
             Some(Operation::Release) => true,
@@ -564,7 +562,7 @@ impl LockSeen {
         }
     }
 
-    /// Returns whether it is news that this connection wants the lock.
+    /// Returns whether the wait of this connection is new.
     fn refused(&mut self, entry: &LockEvent) -> bool {
         let Some(caller) = &entry.caller else {
             return true;
@@ -589,7 +587,7 @@ impl LockSeen {
         true
     }
 
-    /// How long the connection that got the lock had waited, if it had.
+    /// How long the connection that got the lock had waited, if at all.
     fn got_it(&mut self, entry: &LockEvent) -> Option<Duration> {
         let session = entry.caller.as_ref()?.session;
         let place = self.waits.iter().position(|wait| wait.caller.session == session)?;
@@ -597,7 +595,7 @@ impl LockSeen {
         wait.goes_on(entry.at).then(|| entry.at.saturating_duration_since(wait.since))
     }
 
-    /// Of a full time line goes first what says least.
+    /// Adds an entry; from a full time line the least informative entry goes first.
     fn tell(&mut self, entry: &Arc<LockEvent>) {
         if self.timeline.len() >= MAX_MOMENTS {
             let says_little =
@@ -610,7 +608,7 @@ impl LockSeen {
     }
 }
 
-/// Whether it tells of a lease that was not given back in time.
+/// Whether it reports a lease that was not released in time.
 fn says_ran_out(entry: &LockEvent) -> bool {
     matches!(
         entry.happened,
@@ -623,14 +621,14 @@ impl Wait {
         Wait { caller: caller.clone(), since: entry.at, since_ms: entry.at_ms, tries: 1, last: entry.at }
     }
 
-    /// Whether it does nothing else than wait: one that tries now and then goes on with other work in between.
+    /// Whether it does nothing but wait: a connection that tries only now and then does other work in between.
     pub(super) fn is_at_it(&self) -> bool {
         let pauses = u32::try_from(self.tries - 1).unwrap_or(u32::MAX);
         let asked = self.last.saturating_duration_since(self.since);
         self.tries >= POLLS_OF_A_WAIT && asked / pauses.max(1) <= MAX_POLL
     }
 
-    /// Whether it still polls, by its own rhythm.
+    /// Whether it still polls, judged by its usual pauses.
     fn goes_on(&self, now: Instant) -> bool {
         let pauses = u32::try_from(self.tries - 1).unwrap_or(u32::MAX);
         let patience = match pauses {

@@ -1,6 +1,5 @@
-//! The locks that are held, and one lock with its story: the mirror says what is held, the view who and
-//! why. It takes the view's lock first and then, shard by shard, the mirror's; nobody takes them the
-//! other way.
+//! The held locks, and one lock with its history: the mirror knows which locks are held, the view by whom and why. It takes the
+//! view's lock first and then, shard by shard, the mirror's; no code takes them in the other order.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -24,20 +23,20 @@ use super::service::ViewService;
 use super::store::Seen;
 use super::{losses, topology};
 
-/// Locks in an answer that does not say how many, and in any.
+/// Locks in a reply: without a limit in the request, and at most.
 const USUAL_LOCKS: usize = 200;
 const MAX_LOCKS: usize = 10_000;
 
-/// For how long lost leases are told beside the locks.
+/// For how long lost leases are shown beside the locks.
 const LATELY: Duration = Duration::from_secs(3_600);
 
-/// A lease that may be in the answer; the first are the greatest.
+/// A lease that may be in the reply; the first ones are the greatest.
 #[derive(PartialEq, Eq)]
 struct Candidate {
     state: api::LockState,
     since: Instant,
     key: DbKey,
-    /// Makes the order of leases that are alike the same in every answer.
+    /// Gives equal leases the same order in every reply.
     lease: Box<Lease>,
 }
 
@@ -67,7 +66,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let seen = service.view.seen();
     let troubled = troubled(&seen);
     let (mut matching, mut unknown) = (0, 0);
-    // The last of those in the answer is on top, to make room for a better one.
+    // The last of the reply is on top, so that a better one can replace it.
     let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
     service.shared.shards.visit(|key, lease| {
         let Some(details) = active.of_lock(&key.key) else {
@@ -126,7 +125,7 @@ fn lost_lately(seen: &Seen, query: &LocksQuery) -> impl Iterator<Item = String> 
     lost.map(|incident| incident.sentence)
 }
 
-/// Whether an application holds this lease, as far as that was seen.
+/// Whether an application holds this lease, as far as its grant was seen.
 fn holds(seen: &Seen, key: &DbKey, lease: &Lease, application: &str) -> bool {
     let holding = seen.lock(key).and_then(|lock| lock.holding.as_ref());
     let holding = holding.filter(|holding| holding.fence == lease.fence.0);
@@ -134,7 +133,7 @@ fn holds(seen: &Seen, key: &DbKey, lease: &Lease, application: &str) -> bool {
     caller.is_some_and(|caller| caller.application() == application)
 }
 
-/// The locks of which something is to be said that the mirror does not know, by the lease that it is about.
+/// Locks with a state that the mirror does not know, each with the fencing token of the lease concerned.
 fn troubled(seen: &Seen) -> HashMap<DbKey, (u64, api::LockState)> {
     let circles = seen.circles.iter().flat_map(|circle| &circle.edges);
     let deadlocked: HashSet<&DbKey> = circles.map(|edge| &edge.key).collect();
@@ -159,7 +158,7 @@ fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockSta
     }
 }
 
-/// What is looked at, and when.
+/// The data of one request, and its time.
 struct Look<'a> {
     shared: &'a ProxyState,
     active: &'a Active,
@@ -189,7 +188,7 @@ impl Look<'_> {
             age_ms: ms(age),
             ttl_left_ms: left.map(ms),
             ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
-            // The holder's connection may be gone, and then nobody renews it.
+            // The holder's connection may be gone, and then the lease is not renewed.
             kept_alive: self.shared.shards.of_key(&key.key).is_some_and(|shard| shard.renewals.keeps(key, lease.grant)),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
             seen: if lease.session.is_some() { "acquire" } else { "scan" }.to_owned(),

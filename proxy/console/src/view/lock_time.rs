@@ -1,11 +1,11 @@
-//! What enforcing costs, in lock time: how long locks stay locked though nobody works under them, because a release was
-//! refused that may have been its holder's own. Where nothing is enforced it is foretold, from releases that would have been
-//! refused; where something is, it is seen. It decides nothing anew: what is refused, or would be, the scripts have said.
+//! The cost of enforcing, in lock time: how long locks stay locked without work under them, because a release was refused that
+//! may have been its holder's own. In monitor mode the cost is foretold, from releases that would have been refused; in enforce
+//! mode it is seen. This module decides nothing anew: the scripts have decided what is refused or would be.
 //!
-//! The model, which docs/api.md explains: refusing a stranger costs nothing, that is what the proxy is for. A release by
-//! what may be the holder's own identity says that the holder is done, and refused it leaves the lock until its TTL is
-//! over; not where a further release shows that the holder was at work still, and would be done in enforce mode. Others are
-//! refused as the first was, and change nothing.
+//! The model, which docs/api.md explains: refusing a stranger costs nothing, because that is the purpose of the proxy. A
+//! release by an identity that may be the holder's own says that the holder has finished; refused, it leaves the lock until its
+//! TTL is over. It does not count where a further release shows that the holder was still at work, and would have released the
+//! lock in enforce mode. Further releases are refused like the first and change nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,27 +25,27 @@ use smallvec::SmallVec;
 use super::api;
 use super::leases::{End, Holding};
 
-/// Connections that would wait for one lock at a time; more are not counted.
+/// Counted connections that would wait for one lock at a time.
 const MAX_WAITERS: usize = 128;
 
-/// Lock time of leases under one mode. What is taken back later is counted below zero meanwhile.
+/// Lock time of leases under one mode. A value may be below zero until the time that is taken back was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// Grants that there were; where it is foretold, those that there would have been.
+    /// Grants; if foretold, those that enforce mode would have made.
     pub(super) grants: i64,
-    /// How long leases were held whose ends were seen; where it is foretold, without those that would not have been.
+    /// How long the leases with a seen end were held; if foretold, without the leases that enforce mode would not have granted.
     pub(super) held_ms: i64,
-    /// How long locks stayed locked after their holders' releases, or would have.
+    /// How long locks stayed locked after their holders' releases; if foretold, would have.
     pub(super) unheld_ms: i64,
     /// Grants that there were in such times, or would have been.
     pub(super) lost_grants: i64,
     /// How much longer connections waited for a lock in such times, or would have.
     pub(super) waits_ms: i64,
-    /// How long holders worked on after a TTL that the proxy had cut, or would have.
+    /// How long holders worked after the proxy had cut a TTL; if foretold, would have cut it.
     pub(super) cut_ms: i64,
 }
 
-/// Where nothing is enforced, and where something is.
+/// The cost in monitor mode and in enforce mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Costs {
     pub(super) foretold: Cost,
@@ -84,7 +84,7 @@ impl Costs {
         costs
     }
 
-    /// What enforcing costs or would cost; `None` where that is nothing.
+    /// The cost of enforcing in words; `None` where there is none.
     pub(super) fn words(&self) -> Option<String> {
         let (foretold, seen) = (api::LockTime::from(&self.foretold), api::LockTime::from(&self.seen));
         Some(match (foretold.loss(), seen.loss()) {
@@ -101,7 +101,7 @@ impl Costs {
     }
 }
 
-/// Lock time that is to be counted, of whose lease, and when what it belongs to began.
+/// Lock time to be counted, with the client of the lease and the moment that it belongs to.
 #[derive(Debug)]
 pub(super) struct Spent {
     pub(super) at: Moment,
@@ -109,35 +109,36 @@ pub(super) struct Spent {
     pub(super) costs: Costs,
 }
 
-/// A lock that is locked, or would be, though its holder has given it back.
+/// A lock that stays locked, or would, after its holder has released it.
 #[derive(Debug)]
 pub(super) struct Unheld {
-    /// How the release was treated.
+    /// The mode in which the release was judged.
     mode: Mode,
     caller: Arc<Caller>,
-    /// The connection that was granted the lease, until it tries to get the lock again: from then on it proves nothing.
+    /// The connection that was granted the lease. Cleared when it tries to get the lock again: from then on it proves nothing.
     holder: Option<SessionNumber>,
-    /// It was taken for that of an earlier lease, so the next one of that client would not be.
+    /// The release was taken for that of an earlier lease, so the next one of that client would not be.
     is_late: bool,
-    /// It was taken for that of a try which was refused, and more of them were: the holder's counts when all have come.
+    /// The release was taken for that of a refused try, of which there were several: the holder's own counts when all have
+    /// come.
     is_one_of_many: bool,
     began: Moment,
     /// The lease that stays.
     fence: u64,
-    /// When it would end; `None` where that is seen, or never.
+    /// Its expected end; `None` where the end is seen, or never comes.
     until: Option<Instant>,
-    /// So far it is counted.
+    /// Counted up to this moment.
     counted: Instant,
     cost: Cost,
-    /// Where it is foretold: those who were granted the lock meanwhile, and would wait.
+    /// If foretold: the connections that were granted the lock meanwhile, and would wait.
     waiters: SmallVec<[SessionNumber; 4]>,
-    /// Grants that are lost, and not yet counted as whole ones.
+    /// The fraction of a lost grant that is not counted yet.
     part: f64,
 }
 
 impl Unheld {
-    /// Begins with a release that was refused, or would have been, of a lease that may be that client's own. `was_refused` says
-    /// which connections were refused the lock since they had it.
+    /// Begins with a release that was refused, or would have been, of a lease that may be that client's own. `was_refused`
+    /// returns whether a connection was refused the lock since it last had it.
     pub(super) fn of(
         entry: &LockEvent,
         holding: Option<&Holding>,
@@ -154,9 +155,9 @@ impl Unheld {
         if !is_refused || !is_release || !is_own || !is_of_now {
             return None;
         }
-        // One that would have been refused has ended the lease.
+        // A release that would have been refused has ended the lease.
         let until = match (kind, entry.happened) {
-            // The holder's own, which is still to come, would count.
+            // The holder's own release, which is still to come, would count.
             (DecisionKind::WouldDeny, _) if entry.stands_for == StandsFor::RefusedTry => {
                 return None;
             }
@@ -185,7 +186,7 @@ impl Unheld {
         })
     }
 
-    /// Whether it would be over by then.
+    /// Whether the lease would be over by then.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -194,13 +195,12 @@ impl Unheld {
         self.mode == Mode::Monitor
     }
 
-    /// Where it is seen: whether the lease that was to be given back is still there.
+    /// If seen: whether the lease that was to be released is still there.
     pub(super) fn is_of(&self, holding: Option<&Holding>) -> bool {
         holding.is_some_and(|holding| holding.fence == self.fence)
     }
 
-    /// What has come to it until now, or until the lease `ends`: `waiting` connections wait, and `rate` grants a second are
-    /// usual.
+    /// The cost until now, or until the lease `ends`: `waiting` connections wait, and `rate` grants a second are usual.
     pub(super) fn passes(
         &mut self,
         (now, ends): (Instant, Option<Instant>),
@@ -214,7 +214,7 @@ impl Unheld {
         if passed_ms == 0 {
             return None;
         }
-        // What is less than one of them counts the next time.
+        // The rest below one millisecond counts the next time.
         self.counted += Duration::from_millis(ms(passed));
         let waiting = match self.mode {
             Mode::Monitor => self.waiters.len(),
@@ -235,7 +235,7 @@ impl Unheld {
         Some(self.spend(cost))
     }
 
-    /// Foretold: the lock was granted, which it would not have been yet.
+    /// If foretold: the lock was granted, though in enforce mode it would still be locked.
     pub(super) fn granted(&mut self, to: Option<&Arc<Caller>>) -> Spent {
         if let Some(to) = to.map(|to| to.session)
             && self.waiters.len() < MAX_WAITERS
@@ -246,13 +246,13 @@ impl Unheld {
         self.spend(Cost { grants: -1, lost_grants: 1, ..Cost::default() })
     }
 
-    /// Foretold: such a grant was held for so long, which nothing would have been.
+    /// If foretold: such a grant was held for this long, and would not exist in enforce mode.
     pub(super) fn would_not_be_held(&mut self, held_ms: i64) -> Spent {
         self.spend(Cost { held_ms: held_ms.saturating_neg(), ..Cost::default() })
     }
 
-    /// Foretold: whether this shows that the release was none of the holder, which gives the lock back only now, and would in
-    /// enforce mode. Over another connection than the holder's it would be refused as the first was.
+    /// If foretold: whether this shows that the refused release was not the holder's, which releases the lock only now, and
+    /// would in enforce mode. Over another connection than the holder's it would be refused like the first.
     pub(super) fn is_disproven_by(&mut self, entry: &LockEvent) -> bool {
         let Some(caller) = &entry.caller else {
             return false;
@@ -271,22 +271,22 @@ impl Unheld {
         false
     }
 
-    /// It was not so: what was counted is taken back.
+    /// The assumption was wrong: takes back what was counted.
     pub(super) fn undo(&self) -> Spent {
         self.spent(self.cost.taken_back())
     }
 
-    /// Foretold: so long the lease was held that the release has ended.
+    /// If foretold: how long the lease was held that the release has ended.
     pub(super) fn was_held(&self, entry: &LockEvent) -> Spent {
         self.spent(held(End::Released, entry.held_ms.unwrap_or(0)))
     }
 
-    /// Seen: the lease has run out, and counts as held until the release only.
+    /// If seen: the lease has run out, and counts as held only until the release.
     pub(super) fn was_not_held(&self) -> Spent {
         self.spent(Cost { held_ms: self.cost.unheld_ms.saturating_neg(), ..Cost::default() })
     }
 
-    /// For how long it was so.
+    /// How long the lock was unheld.
     pub(super) fn lasted(&self) -> Duration {
         self.counted.saturating_duration_since(self.began.at)
     }
@@ -296,20 +296,20 @@ impl Unheld {
         self.spent(cost)
     }
 
-    /// Counted where it began, so that what is taken back is taken from where it was counted.
+    /// Counted at its beginning, so that time is taken back from where it was counted.
     fn spent(&self, cost: Cost) -> Spent {
         Spent { at: self.began, caller: Some(self.caller.clone()), costs: Costs::of(self.mode, cost) }
     }
 }
 
-/// How often a lock is granted while it is not left unheld.
+/// How often a lock is granted, without the time when it is unheld.
 #[derive(Debug, Default)]
 pub(super) struct GrantRate {
     first: Option<Instant>,
     last: Option<Instant>,
     /// Grants after the first.
     grants: u32,
-    /// For how long it was unheld between them.
+    /// How long it was unheld between them.
     unheld: Duration,
 }
 
@@ -339,18 +339,18 @@ impl GrantRate {
     }
 }
 
-/// A lease that is over was held for so long.
+/// The held time of an ended lease.
 pub(super) fn held(end: End, held_ms: u64) -> Cost {
     match end {
         End::Released | End::RanOut => Cost { held_ms: i64::try_from(held_ms).unwrap_or(i64::MAX), ..Cost::default() },
-        // How long its holder was at work is told later, if at all.
+        // How long its holder was at work is reported later, if at all.
         End::Deleted | End::Replaced | End::TakenOver | End::Broken | End::Lost | End::Unseen => Cost::default(),
     }
 }
 
 impl From<&Cost> for api::LockTime {
     fn from(cost: &Cost) -> api::LockTime {
-        // What is taken back may have been counted before what a report is about.
+        // Time that is taken back may have been counted before the report begins.
         let count = |count: i64| u64::try_from(count).unwrap_or(0);
         api::LockTime {
             grants: count(cost.grants),
@@ -364,7 +364,7 @@ impl From<&Cost> for api::LockTime {
 }
 
 impl api::LockTime {
-    /// What of it is lost, in words behind "would" or "did"; `None` where nothing is.
+    /// The lost part, in words to follow "would" or "did"; `None` where nothing is lost.
     pub fn loss(&self) -> Option<String> {
         let mut parts = Vec::new();
         if self.unheld_ms > 0 {

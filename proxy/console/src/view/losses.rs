@@ -1,5 +1,5 @@
-//! Leases that failovers have lost, in sentences: who lost which lock, whether he works on without it, and who holds it
-//! now. They stand before all refusals, because two may be at work.
+//! Leases that failovers have lost, in sentences: which application lost which lock, whether it still works without the lock,
+//! and the current holder. They come before all refusals, because two clients may be at work.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use super::leases::End;
 use super::lock_history::LockSeen;
 use super::store::{Decided, Seen};
 
-/// The one word for such a lease where the reasons of refusals stand.
+/// The word for such a lease in the place of a refusal's reason.
 pub(super) const LEASE_LOST: &str = "lease-lost";
 
-/// What became of a lost lease.
+/// What happened to a lost lease afterwards.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Aftermath {
-    /// Its holder was not seen to end its work.
+    /// Its holder was not seen to finish its work.
     pub(super) at_work: bool,
     /// The other application that holds the lock now.
     pub(super) now_held_by: Option<String>,
 }
 
-/// What became of the lease with this fencing token, as far as this proxy has seen.
+/// What happened afterwards to the lease with this fencing token, as far as this proxy has seen.
 pub(super) fn aftermath(lock: Option<&LockSeen>, fence: u64) -> Aftermath {
     let former = lock.into_iter().flat_map(|lock| &lock.former);
     let mut former = former.filter(|one| one.end == End::Lost && one.lease.fence == fence);
@@ -36,7 +36,7 @@ pub(super) fn aftermath(lock: Option<&LockSeen>, fence: u64) -> Aftermath {
 }
 
 impl Aftermath {
-    /// Behind `… lost it in the failover`.
+    /// The words after `… lost it in the failover`.
     pub(super) fn words(&self) -> String {
         match (self.at_work, &self.now_held_by) {
             (false, _) => ", and has given it back or taken it anew since".to_owned(),
@@ -46,13 +46,13 @@ impl Aftermath {
     }
 }
 
-/// Who lost locks, whose incidents these are, each with how many.
+/// The lost leases of one incident, each with what happened afterwards.
 #[derive(Default)]
 struct Lost<'a> {
     all: Vec<(&'a Decided, Aftermath)>,
 }
 
-/// Those lost leases as incidents, the newest of each application and namespace in its sentence.
+/// Those lost leases as incidents; the sentence names the newest of each application and namespace.
 pub(super) fn incidents(seen: &Seen, lost: &[Decided]) -> Vec<api::Incident> {
     let mut by_loser: BTreeMap<(Option<String>, &str), Lost<'_>> = BTreeMap::new();
     for one in lost {
@@ -66,7 +66,7 @@ pub(super) fn incidents(seen: &Seen, lost: &[Decided]) -> Vec<api::Incident> {
 }
 
 fn incident(application: Option<String>, namespace: &str, lost: &[(&Decided, Aftermath)]) -> api::Incident {
-    // Two may be at work on the lock that another holds by now: that one is named. Else the newest.
+    // If two clients may work under a lock that another one holds by now, that lock is named. Otherwise the newest.
     let is_worst = |(_, became): &&(&Decided, Aftermath)| became.is_shared();
     let newest = lost.iter().max_by_key(|(one, _)| one.entry.at_ms);
     let named = lost.iter().find(is_worst).or(newest);
@@ -98,7 +98,7 @@ fn incident(application: Option<String>, namespace: &str, lost: &[(&Decided, Aft
 }
 
 impl Aftermath {
-    /// Its holder works on, and another holds the lock.
+    /// Its holder still works, and another client holds the lock.
     fn is_shared(&self) -> bool {
         self.at_work && self.now_held_by.is_some()
     }

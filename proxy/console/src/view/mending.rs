@@ -1,5 +1,5 @@
-//! The line that mends a misuse: of the application's code, of the configuration, or both. Where it names a TTL, that
-//! follows from how long the locks with such keys were held.
+//! The line that repairs a misuse: of the application's code, of the configuration, or both. A TTL in it follows from how long
+//! the locks with such keys were held.
 
 use lockwarden_control::telemetry::events::{DEFAULT_USER, LockEvent};
 use lockwarden_control::telemetry::vocabulary::Observation;
@@ -12,45 +12,45 @@ use lockwarden_lock::reason::Reason;
 use super::advice::Finding;
 use super::api::TomlLine;
 
-/// Where the TTL of a lease is set.
+/// The table with the TTL of a lease.
 const TTL_TABLE: &str = "namespace.settings.ttl-ceiling";
-/// Where it is set what proves an owner.
+/// The table that sets which proof makes a client the owner.
 const OWNER_TABLE: &str = "namespace.settings.owner-token";
 /// The table of a namespace itself.
 const NAMESPACE: &str = "namespace";
-/// What compares before it deletes.
+/// The script that compares before it deletes.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// What is known of a misuse.
+/// The facts about a misuse.
 pub(super) struct About<'a> {
     pub(super) application: &'a str,
     pub(super) example: &'a LockEvent,
     /// The TTL that the work needs, where enough was seen; ms.
     pub(super) wanted_ms: Option<u64>,
-    /// The longest TTL that was asked for, ms.
+    /// The longest requested TTL, ms.
     pub(super) longest_ms: Option<u64>,
-    /// Whether refusing it costs this application lock time.
+    /// Whether and how refusing it costs this application lock time.
     pub(super) loss: Loss,
 }
 
-/// How releases that may be an application's own are refused, where that is so.
+/// Why releases that may be an application's own are refused, if they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// They are not.
+    /// They are not refused.
     None,
-    /// Since it gives back more than it is granted.
+    /// The application releases more often than it is granted locks.
     TooMany,
-    /// On connections that were refused the lock before, as those of a contended pool are.
+    /// On connections that were refused the lock before, as connections of a contended pool are.
     AfterRefusal,
-    /// On others than those that took the lock.
+    /// On other connections than those that took the lock.
     OverOthers,
 }
 
-/// The lines.
+/// The lines to write.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Mend {
-    /// As Redis is sent it.
+    /// The command as it is sent to Redis.
     pub(super) code: Option<String>,
     pub(super) toml: Option<TomlLine>,
 }
@@ -69,14 +69,14 @@ impl Mend {
     }
 }
 
-/// For something that is refused, or would be.
+/// The repair for something that is refused, or would be.
 pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
     about.unless_hidden(|| match reason {
         Reason::NotOwner | Reason::Expired if about.loss == Loss::TooMany => Mend::code(about.release()),
         Reason::NotOwner | Reason::Expired if about.loss == Loss::AfterRefusal => {
             Mend::toml(about.void_after_refusal())
         }
-        // Its identity could prove them, and does not count; or there is none yet.
+        // Its identity could prove them but does not count, or it has none yet.
         Reason::NotOwner | Reason::Expired if about.loss == Loss::OverOthers => match about.is_told_apart() {
             true => Mend::toml(about.identity_counts()),
             false => Mend::code(about.named()),
@@ -86,11 +86,11 @@ pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
         Reason::OpaqueWrite if about.example.command.starts_with("incr") => {
             Mend::toml(about.here("counter_locks = true".to_owned()))
         }
-        // Only what the key is used for says what to do.
+        // The repair depends on the use of the key.
         Reason::OpaqueWrite | Reason::StaleFence => Mend::default(),
         Reason::NoTtl => Mend::code(about.acquire()),
         Reason::TtlTooLong => Mend::code(about.acquire()).or(about.ceiling()),
-        // A library's script is not rewritten, but may be trusted.
+        // The script of a library is not rewritten, but it may be trusted.
         Reason::UnsafeScript => match about.trust() {
             Some(line) => Mend::toml(line),
             None => Mend::code(about.release()),
@@ -103,7 +103,7 @@ pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
     })
 }
 
-/// For something that was found.
+/// The repair for a finding.
 pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
     about.unless_hidden(|| match finding {
         Finding::Observed(Observation::SharedToken | Observation::SharedSession) => Mend::code(about.acquire()),
@@ -112,9 +112,9 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
         Finding::Observed(Observation::HandedOver) => Mend::toml(about.here("hand_over = true".to_owned())),
         // Most are markers that are meant to run out.
         Finding::Observed(Observation::RanOutConnected) => Mend::default(),
-        // What makes clients send their scripts is told, not proposed: it touches all of them.
+        // How clients send their scripts is explained in words, not proposed: it affects all of them.
         Finding::Observed(Observation::EndUnseen) => Mend::default(),
-        // A connection for each thread is not one line.
+        // One line cannot give each thread a connection.
         Finding::Observed(Observation::SharedGuard) => Mend::default(),
         Finding::Observed(Observation::Debt | Observation::RanOutAlive) | Finding::RanOut => {
             match about.example.asked_ms == Some(0) {
@@ -126,7 +126,7 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
         Finding::TokenlessRelease => Mend::code(about.release()),
         Finding::Pooled => Mend::code(about.named()),
         Finding::KeptAlive | Finding::NoTtl => Mend::code(about.acquire()).or(about.default_ttl()),
-        // What is left to its TTL is meant to last so long.
+        // A lock that is left to its TTL is meant to last this long.
         Finding::TtlCut if about.wanted_ms.is_none() => Mend::toml(about.ceiling()),
         Finding::TtlCut => Mend::code(about.acquire()).or(about.ceiling()),
         Finding::NeedsKeepAlive | Finding::WouldRunOut => {
@@ -143,7 +143,7 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
 }
 
 impl About<'_> {
-    /// What was found of a client whose process may not be seen may be that of another: only that is to be mended.
+    /// A finding about a client whose process cannot be seen may belong to another client: then only that is to be repaired.
     fn unless_hidden(&self, mend: impl FnOnce() -> Mend) -> Mend {
         let caller = self.example.caller.as_ref();
         match caller.is_some_and(|caller| caller.is_hidden()) {
@@ -156,7 +156,7 @@ impl About<'_> {
         spell(&self.example.key.key)
     }
 
-    /// The line that lets this client administer; `None` where it is told by nothing that it can prove.
+    /// The line that makes this client an administrator; `None` if nothing that it can prove identifies it.
     fn administrator(&self) -> Option<String> {
         let caller = self.example.caller.as_ref()?;
         let who = match caller.known_by.certificate() {
@@ -169,17 +169,17 @@ impl About<'_> {
         Some(format!("admin_identities = [{}]", quoted(&who)))
     }
 
-    /// Takes the lock.
+    /// The command that takes the lock.
     fn acquire(&self) -> String {
         acquire(&self.key(), self.wanted_ms)
     }
 
-    /// Gives it back.
+    /// The command that releases it.
     fn release(&self) -> String {
         format!("EVAL \"{COMPARE_AND_DELETE}\" 1 {} VALUE", self.key())
     }
 
-    /// Lets the script touch the locks that it does not declare.
+    /// The line that allows the script to touch locks that it does not declare.
     fn trust(&self) -> Option<TomlLine> {
         let verdict = self.example.verdict.as_ref()?;
         let name = job_scripts::asked_for(verdict.detail.as_deref()?)?;
@@ -190,12 +190,12 @@ impl About<'_> {
         TomlLine { namespace: Some(self.example.namespace.to_string()), table: NAMESPACE.to_owned(), line }
     }
 
-    /// A name that tells its connections from others'.
+    /// The command that names its connections, to distinguish them from others.
     fn named(&self) -> String {
         format!("CLIENT SETNAME {}", self.application)
     }
 
-    /// Whether its connections are told from others'.
+    /// Whether its connections are distinguished from others.
     fn is_told_apart(&self) -> bool {
         let caller = self.example.caller.as_ref();
         caller.is_some_and(|caller| caller.is_distinctive())
@@ -206,12 +206,12 @@ impl About<'_> {
         TomlLine { table: OWNER_TABLE.to_owned(), ..self.here(proofs.to_owned()) }
     }
 
-    /// Its identity counts though a connection was refused the lock.
+    /// Its identity counts although a connection was refused the lock.
     fn void_after_refusal(&self) -> TomlLine {
         TomlLine { table: OWNER_TABLE.to_owned(), ..self.here("void_after_refusal = []".to_owned()) }
     }
 
-    /// A default TTL that the work needs no keep-alive for; where that is not known, or shorter, the one in force.
+    /// A default TTL with which the work needs no keep-alive; if unknown or shorter, the one in force.
     fn default_ttl(&self) -> TomlLine {
         let given = match self.example.would_give {
             Some(terms) => Some(terms.ttl_ms.0),
@@ -221,7 +221,7 @@ impl About<'_> {
         default_ttl(&self.example.namespace, self.wanted_ms.max(in_force).unwrap_or(30_000))
     }
 
-    /// A ceiling that cuts nothing that was asked for.
+    /// A ceiling that cuts no requested TTL.
     fn ceiling(&self) -> TomlLine {
         let asked = self.longest_ms.max(self.example.asked_ms);
         let ceiling_ms = asked.max(self.wanted_ms).unwrap_or(60_000);
@@ -229,7 +229,7 @@ impl About<'_> {
     }
 }
 
-/// Takes a lock, with a TTL that its work needs. What is written in capitals is for the application to fill in.
+/// The command that takes a lock, with the TTL that its work needs. The reader fills in the words in capitals.
 pub(super) fn acquire(key: &str, wanted_ms: Option<u64>) -> String {
     match wanted_ms {
         Some(ms) => format!("SET {key} VALUE NX PX {ms}"),
@@ -237,7 +237,7 @@ pub(super) fn acquire(key: &str, wanted_ms: Option<u64>) -> String {
     }
 }
 
-/// The TTL of an acquire that names none.
+/// The TTL of an acquire without one.
 pub(super) fn default_ttl(namespace: &str, ms: u64) -> TomlLine {
     TomlLine {
         namespace: Some(namespace.to_owned()),
@@ -246,7 +246,7 @@ pub(super) fn default_ttl(namespace: &str, ms: u64) -> TomlLine {
     }
 }
 
-/// A string of TOML. Clients choose their names, so nothing of them may end the string.
+/// A TOML string. Clients choose their names, so no character of them may end the string.
 fn quoted(text: &str) -> String {
     lockwarden_discovery::toml_text::quoted(text)
 }

@@ -1,5 +1,4 @@
-//! How long locks are held, by what their keys have in common: what was seen of each pattern, beside the leases that go
-//! on now.
+//! How long locks are held, by key pattern: the observations of each pattern, with the leases that are held now.
 
 use std::collections::HashMap;
 
@@ -13,10 +12,10 @@ use super::leases::Holding;
 use super::service::ViewService;
 use super::store::Seen;
 
-/// Advices on patterns in one sentence about a namespace.
+/// Pieces of advice on patterns in one sentence about a namespace.
 const MAX_ADVICES: usize = 3;
 
-/// A lease that goes on.
+/// A lease that is held now.
 type Held<'a> = (&'a DbKey, &'a Holding);
 
 /// `GET /api/v1/patterns`.
@@ -33,7 +32,7 @@ pub(super) fn patterns(service: &ViewService, query: &PatternsQuery) -> api::Loc
     api::LockPatterns { since: since.unix_ms, now: now.unix_ms, patterns }
 }
 
-/// Those that are asked for, the busiest first.
+/// The requested patterns, the busiest first.
 pub(super) fn told(seen: &Seen, query: &PatternsQuery, from_ms: u64) -> Vec<api::LockPattern> {
     let mut held: HashMap<(&str, Option<PatternId>), Vec<Held<'_>>> = HashMap::new();
     for (key, lock) in seen.locks.iter() {
@@ -67,7 +66,7 @@ pub(super) fn told(seen: &Seen, query: &PatternsQuery, from_ms: u64) -> Vec<api:
     told
 }
 
-/// What the lengths of a namespace's leases say about the TTLs to ask for, by pattern.
+/// The TTLs to ask for, by pattern, that follow from how long a namespace's leases lasted.
 pub(super) fn advice(seen: &Seen, namespace: &str) -> Option<String> {
     let mut advices: Vec<String> = seen
         .patterns

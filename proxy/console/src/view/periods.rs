@@ -1,6 +1,6 @@
-//! Counts by time, so that a report can be about the time since something was mended: minutes for the last hour, hours
-//! for the last week. A change of what is in force begins a period of its own, so that the time since then is exact.
-//! Bounded: where there is too much to keep, the oldest periods become one.
+//! Counts by time, so that a report can cover the time since a repair: minutes for the last hour, hours for the last week. A
+//! change of the configuration in force begins a new period, so that the time since then is exact. Bounded: if there is too
+//! much to keep, the oldest periods are merged.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// How far back a report reaches.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// Counts of all periods, each of some 400 bytes with its example.
+/// Counts of all periods, some 400 bytes each with the example.
 const MAX_ENTRIES: usize = 32_768;
 /// Periods: the minutes of an hour, the hours of a week, and changes.
 const MAX_PERIODS: usize = 512;
@@ -22,15 +22,15 @@ const MAX_PERIODS: usize = 512;
 #[derive(Default)]
 pub(super) struct Periods {
     all: VecDeque<Period>,
-    /// There were older ones.
+    /// Older periods were dropped.
     forgotten: bool,
 }
 
 struct Period {
     begin: Moment,
-    /// When something was counted in it last.
+    /// The time of its last count.
     last: Instant,
-    /// It begins with a change, over which it is not merged.
+    /// It begins with a change and is never merged with the period before.
     marked: bool,
     tally: Tally,
 }
@@ -43,12 +43,12 @@ impl Period {
 }
 
 impl Periods {
-    /// Counts something that happened at this moment.
+    /// Counts an event of this moment.
     pub(super) fn note(&mut self, at: Moment, noted: &Noted<'_>) {
         let begun = self.all.iter().rposition(|one| one.begin.at <= at.at);
         let goes_on = |place: usize| {
             let begin = self.all[place].begin.at;
-            // What is told late belongs to a period that is over.
+            // A late report belongs to a period that is over.
             place + 1 < self.all.len() || at.at.saturating_duration_since(begin) < MINUTE
         };
         let place = match begun {
@@ -64,18 +64,18 @@ impl Periods {
         period.tally.note(noted);
     }
 
-    /// A new period begins; `marked` with a change.
+    /// Begins a new period; `marked` if a change begins it.
     pub(super) fn begin(&mut self, at: Moment, marked: bool) {
         self.thin(at.at);
         self.all.push_back(Period { begin: at, last: at.at, marked, tally: Tally::default() });
     }
 
-    /// What was counted since a moment, and since when that is exactly: a period counts as a whole.
+    /// The counts since a moment, and their exact begin: a period counts as a whole.
     pub(super) fn since(&self, from: Moment) -> (Tally, u64) {
         let mut tally = Tally::default();
         let mut since_ms = from.unix_ms;
         for period in self.all.iter().filter(|period| period.reaches(from)) {
-            // The one that was begun before.
+            // The period that had begun before.
             if period.begin.at < from.at {
                 since_ms = since_ms.min(period.begin.unix_ms);
             }
@@ -87,7 +87,7 @@ impl Periods {
         (tally, since_ms)
     }
 
-    /// What was counted in one namespace since a moment, and when the first period of it begins.
+    /// The counts of one namespace since a moment, and the begin of its first period.
     pub(super) fn of_namespace(&self, name: &str, from: Moment) -> (Counts, Option<Instant>) {
         let (mut counts, mut begun) = (Counts::default(), None);
         for period in self.all.iter().filter(|period| period.reaches(from)) {
@@ -99,7 +99,7 @@ impl Periods {
         (counts, begun)
     }
 
-    /// Makes minutes of more than an hour ago hours, and forgets what is older than a week.
+    /// Merges minutes that are older than an hour into hours, and forgets periods older than a week.
     fn thin(&mut self, now: Instant) {
         let age = |period: &Period| now.saturating_duration_since(period.begin.at);
         while self.all.get(1).is_some_and(|next| age(next) > MAX_AGE) {
@@ -121,7 +121,7 @@ impl Periods {
         }
     }
 
-    /// Makes one of a period and the next.
+    /// Merges a period with the next.
     fn merge(&mut self, place: usize) {
         if let Some(next) = self.all.remove(place + 1) {
             let one = &mut self.all[place];
@@ -141,7 +141,7 @@ mod tests {
         Moment { at: start + Duration::from_secs(seconds), unix_ms: seconds * 1_000 }
     }
 
-    /// A call each ten seconds for this long.
+    /// One call every ten seconds, for `seconds`.
     fn played(start: Instant, seconds: u64) -> Periods {
         let mut periods = Periods::default();
         let (name, one): (Arc<str>, _) = ("orders".into(), one());
@@ -166,7 +166,7 @@ mod tests {
         assert!(periods.all.len() <= 64, "{}", periods.all.len());
         let counted = periods.since(at(start, 3 * 3_600 - 600));
         assert_eq!((operations(&counted), counted.1), (60, 10_200_000));
-        // In the middle of a minute all of that counts, and it is said.
+        // A moment within a minute includes that whole minute, and the result says so.
         let counted = periods.since(at(start, 3 * 3_600 - 590));
         assert_eq!((operations(&counted), counted.1), (60, 10_200_000));
         let all = periods.since(at(start, 0));
@@ -186,7 +186,7 @@ mod tests {
         let counted = periods.since(at(start, 95));
         assert_eq!((operations(&counted), counted.1), (2, 95_000));
         assert_eq!(operations(&periods.since(at(start, 0))), 13);
-        // Two hours later it still is a beginning.
+        // Two hours later it still begins a period.
         for minute in 2..130 {
             periods.note(at(start, minute * 60), &Noted::Counts(&name, &one));
         }

@@ -1,5 +1,5 @@
-//! What is answered to whoever asks: the view, the mirror and the configuration in force put into the
-//! words of the API. The locks themselves are in `lock_list.rs`.
+//! Answers requests: joins the view, the mirror and the configuration in force into the types of the API. The list of locks is
+//! in `lock_list.rs`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -32,9 +32,9 @@ use super::tally::Tally;
 use super::wait_cycles::Circle;
 use super::{api, discovery, incidents, pattern_list, report, topology, why};
 
-/// Locks without a TTL that the report names, of each namespace.
+/// Locks without a TTL that the report names, per namespace.
 const MAX_EXAMPLES: usize = 20;
-/// Locks with one value that the report names.
+/// Locks with equal values that the report names.
 const MAX_ALIKE: usize = 2;
 
 impl Views for ViewService {
@@ -252,7 +252,7 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
     match modes.next() {
         None => "unused",
         Some(first @ (mode, false)) if modes.all(|other| other == first) => mode.word(),
-        // Also where it depends on the client.
+        // Also where the mode depends on the client.
         Some(_) => "mixed",
     }
 }
@@ -358,7 +358,7 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     }
 }
 
-/// Some locks without a TTL of each namespace: held, or found by the last walk over the server.
+/// Some locks without a TTL of each namespace: held, or found by the last scan of the server.
 fn endless(service: &ViewService, active: &Active) -> Vec<Vec<Bytes>> {
     let mut endless = vec![Vec::new(); active.details.len()];
     let mut note = |key: &Bytes| {
@@ -378,7 +378,7 @@ fn endless(service: &ViewService, active: &Active) -> Vec<Vec<Bytes>> {
     endless
 }
 
-/// What stands for an end that nobody knows yet: the last second that has a year of four digits.
+/// Stands for an unknown end, Unix seconds: the last second of the year 9999.
 const FAR_AHEAD: u64 = 253_402_300_799;
 
 /// When a quarantine ends, Unix seconds.
@@ -390,7 +390,7 @@ fn ends_at(left: Left) -> u64 {
     ends.map_or(FAR_AHEAD, |ends| ends.as_secs().min(FAR_AHEAD))
 }
 
-/// What the gauges of the metrics page say.
+/// The values of the gauges on the metrics page.
 pub fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
     let mut gauges = shared.shards.held(&active);

@@ -1,6 +1,6 @@
-//! A map that forgets what was not used for long: bounded, and as cheap as two hash maps. It keeps a
-//! young half and an old one; using a value makes it young, and when the young half is full, the old
-//! one is forgotten. Values are in boxes: many are long, and of the places of a hash map a half may be empty.
+//! A map that forgets values that were not used for long: bounded, and as cheap as two hash maps. It has a young half and an
+//! old half; using a value makes it young, and when the young half is full, the old half is forgotten. Values are boxed: many
+//! are large, and half of the places of a hash map may be empty.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -10,22 +10,22 @@ pub(super) struct Recent<K, V, S = RandomState> {
     young: HashMap<K, Box<V>, S>,
     old: HashMap<K, Box<V>, S>,
     half: usize,
-    /// What is kept even if it was not used for long, as far as there is room.
+    /// Selects values to keep even if they were not used for long, as far as there is room.
     keeps: fn(&V) -> bool,
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
-    /// At most `most` values.
+    /// Holds at most `most` values.
     pub(super) fn new(most: usize, keeps: fn(&V) -> bool) -> Recent<K, V, S> {
         Recent { young: HashMap::default(), old: HashMap::default(), half: (most / 2).max(1), keeps }
     }
 
-    /// The value, without using it.
+    /// The value, without counting as a use.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.young.get(key).or_else(|| self.old.get(key)).map(Box::as_ref)
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let value = match self.young.get_mut(key) {
             Some(value) => Some(value),
@@ -34,7 +34,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
         value.map(Box::as_mut)
     }
 
-    /// Uses the value. Where there is none it is made, with a key of its own.
+    /// Uses the value. A missing one is created, with a key of its own.
     pub(super) fn used(&mut self, key: &K, own: impl FnOnce(&K) -> K, make: impl FnOnce(&K) -> V) -> &mut V {
         if !self.young.contains_key(key) {
             let (key, value) = match self.old.remove_entry(key) {

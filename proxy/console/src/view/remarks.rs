@@ -1,4 +1,4 @@
-//! What stands out about a lock, in words: what a person on call would say after reading its time line.
+//! Unusual facts about a lock, in words: what a person on call would say after reading its time line.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::lock_history::LockSeen;
 use super::losses;
 use super::wait_cycles::Circle;
 
-/// The remarks on a lock, the gravest first. `lease` is the one of now, if it is held.
+/// The remarks on a lock, the most severe first. `lease` is the current one, if the lock is held.
 pub(super) fn remarks(lock: &LockSeen, lease: Option<&api::Lock>, circles: &[Circle], now: Instant) -> Vec<String> {
     let mut remarks: Vec<String> = circles
         .iter()
@@ -73,7 +73,7 @@ pub(super) fn remarks(lock: &LockSeen, lease: Option<&api::Lock>, circles: &[Cir
 
 fn of_circle(circle: &Circle, lock: &DbKey) -> String {
     let mut edges = circle.edges.clone();
-    // Told from who polls this lock.
+    // Begins with the client that polls this lock.
     let first = edges.iter().position(|edge| edge.key == *lock);
     edges.rotate_left(first.unwrap_or(0));
     let held_by = |place: usize| {

@@ -1,4 +1,4 @@
-//! The verdicts: whether a namespace could be enforced tomorrow, and what stands in the way.
+//! The verdicts: whether a namespace could be enforced tomorrow, and what speaks against it.
 
 use lockwarden_control::text::durations::{share, times};
 use lockwarden_control::text::escape::spell;
@@ -11,43 +11,43 @@ use super::families;
 use super::key_patterns::{KeyPatterns, PatternSeen};
 use super::tally::{Counts, Tally};
 
-/// Parts of a verdict that name a reason or a finding.
+/// Reasons or findings named in a verdict.
 const MAX_NAMED: usize = 4;
-/// Calls that a namespace needs to be ready. Where none of so many is refused, fewer than 3 in 1,000 are (with 95 %
-/// confidence: the rule of three).
+/// Calls that a namespace needs to be ready. If none of this many is refused, fewer than 3 in 1,000 are (with 95 % confidence:
+/// the rule of three).
 const ENOUGH_CALLS: u64 = 1_000;
-/// Locks that are taken seldom have had their turn after a week, however few the calls were.
+/// A week is enough even for few calls: locks that are taken seldom were taken by then.
 const ENOUGH_TIME_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Of so much lock time one part that enforcing would cost is harm: a twentieth.
+/// Harm is more than one part in this many of the lock time, a twentieth, that enforcing would cost.
 const HARM_IN: u64 = 20;
 
-/// What is known of a namespace beside what was seen in it.
+/// Facts about a namespace beside its observations.
 pub(super) struct Standing<'a> {
     pub(super) namespace: &'a str,
     pub(super) enforced: bool,
-    /// It grants a lock once more to its holder (`on_repeat`).
+    /// It grants a lock again to its holder (`on_repeat`).
     pub(super) grants_repeats: bool,
-    /// That enforcing it harms, in words.
+    /// The harm of enforcing it, in words.
     pub(super) harm: Option<String>,
-    /// Locks without a TTL that are held now or that the last walk over the server found.
+    /// Locks without a TTL that are held now, or that the last scan of the server found.
     pub(super) without_ttl: u64,
     pub(super) without_ttl_examples: Vec<String>,
-    /// Locks that hold the same value as another, as the last walk found.
+    /// Locks with the same value as another lock, as the last scan found.
     pub(super) equal_values: u64,
     pub(super) equal_values_examples: Vec<String>,
     pub(super) watched: Watched<'a>,
 }
 
 impl Standing<'_> {
-    /// What was found that enforce mode would turn against an application.
+    /// The findings that enforce mode would turn against an application.
     fn breaking<'a>(&self, applications: &'a Applications) -> Vec<(Finding, u64, &'a str)> {
         let is_one = |finding: Finding| finding.may_break(self.grants_repeats);
         applications.found_in(self.namespace, is_one)
     }
 }
 
-/// From when on, and how much of it is enough.
+/// The period of the report, and how much of it is enough.
 #[derive(Clone, Copy)]
 pub(super) struct Watched<'a> {
     pub(super) patterns: &'a KeyPatterns,
@@ -55,14 +55,14 @@ pub(super) struct Watched<'a> {
     pub(super) since: u64,
     /// See `since`.
     pub(super) now: u64,
-    /// Calls that were asked for in place of the rule.
+    /// The requested number of calls, in place of the rule.
     pub(super) enough: Option<u64>,
-    /// The namespaces that there are.
+    /// The existing namespaces.
     pub(super) names: &'a [String],
 }
 
 impl Watched<'_> {
-    /// How many calls more are wanted, and until when, if it is watched without them.
+    /// How many more calls are needed, and until when to watch if there are fewer.
     fn wanted(&self, operations: u64) -> (u64, Option<u64>) {
         let calls = self.enough.unwrap_or(ENOUGH_CALLS);
         let more = calls.saturating_sub(operations);
@@ -131,9 +131,9 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
     }
 }
 
-/// What speaks against a namespace beside refusals.
+/// The points against a namespace beside refusals.
 struct Told {
-    /// Nothing was found that enforce mode would turn against an application.
+    /// No finding would be turned against an application by enforce mode.
     nothing_breaks: bool,
     wanted_calls: u64,
     wanted_until: Option<u64>,
@@ -147,8 +147,8 @@ impl Told {
         self.nothing_breaks && self.wanted_calls == 0 && nothing_mixed
     }
 
-    /// What an order to enforce is declined for: harm to those who do nothing wrong. That strangers would be refused is what
-    /// enforcing is for.
+    /// The reasons to decline an order to enforce: harm to clients that do nothing wrong. Refusing strangers is no reason,
+    /// because enforcing is meant to do that.
     fn against(&self, harm: Option<&str>, breaking: &[FoundIn<'_>], foretold: &LockTime) -> Vec<String> {
         let lost = foretold.unheld_ms.saturating_add(foretold.cut_ms);
         let is_harm = lost.saturating_mul(HARM_IN) > foretold.locked_ms();
@@ -160,7 +160,7 @@ impl Told {
     }
 }
 
-/// How much more is to be seen.
+/// How much more has to be seen.
 fn wanted(calls: u64, until: Option<u64>) -> Option<String> {
     let wanted = times(calls, "call");
     (calls > 0).then(|| match until {
@@ -170,7 +170,7 @@ fn wanted(calls: u64, until: Option<u64>) -> Option<String> {
 }
 
 impl NamespaceReport {
-    /// How much more is to be seen before it can be said what enforcing does.
+    /// How much more has to be seen before the effect of enforcing is known.
     pub fn too_little(&self) -> Option<String> {
         wanted(self.wanted_calls, self.wanted_until)
     }
@@ -246,12 +246,12 @@ fn verdict(
     parts.join("; ")
 }
 
-/// A finding, how often, and in whom most.
+/// A finding, its count, and the application with the most.
 fn found((finding, count, who): &FoundIn<'_>) -> String {
     format!("{} in {who} ({})", finding.word(), times(*count, "time"))
 }
 
-/// Some of the keys, spelled, in order.
+/// Some of the keys, spelled and sorted.
 pub(super) fn examples<'a>(keys: impl Iterator<Item = &'a [u8]>, most: usize) -> Vec<String> {
     let mut examples: Vec<String> = keys.map(spell).collect();
     examples.sort_unstable();

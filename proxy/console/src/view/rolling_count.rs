@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Pieces that a span is counted in: a count is off by one of them at most.
+/// Pieces of a span: the count is off by one piece at most.
 const PIECES: u32 = 60;
 
-/// Counts over a span that moves with the time.
+/// Counts over a moving time span.
 pub(super) struct Lately {
     piece: Duration,
-    /// The counts by the beginning of their piece, the oldest first; at most [`PIECES`] and one.
+    /// The counts by the begin of their piece, the oldest first; at most [`PIECES`] plus one.
     counts: VecDeque<(Instant, u64)>,
 }
 
@@ -18,7 +18,7 @@ impl Lately {
         Lately { piece: span / PIECES, counts: VecDeque::new() }
     }
 
-    /// It happened.
+    /// Counts one occurrence.
     pub(super) fn add(&mut self, now: Instant) {
         match self.counts.back_mut() {
             Some((begin, count)) if now.saturating_duration_since(*begin) < self.piece => {

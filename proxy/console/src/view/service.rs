@@ -1,4 +1,4 @@
-//! What was seen, how it is filled, and what may be asked of it.
+//! The view, how it is filled, and the queries on it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -14,37 +14,36 @@ use super::api;
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
 use super::store::{Mark, Measure, Seen};
 
-/// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
+/// Entries folded at a time, so that a query does not wait for all of them.
 const FOLDED_AT_ONCE: usize = 1_024;
 
-/// What was seen. The event log's thread writes it, those of the admin address read it.
+/// The folded events. The event log's thread writes them, the threads of the admin address read them.
 #[derive(Default)]
 pub struct View {
     seen: Mutex<Seen>,
 }
 
-/// What can be asked about locks; each answer is what `GET /api/v1/*` says. None of it changes
-/// anything.
+/// The queries about locks; each returns the body of one `GET /api/v1/*`. None of them changes anything.
 pub trait Views: Send + Sync {
-    /// The head of the board.
+    /// The figures at the head of the board.
     fn overview(&self) -> api::Overview;
 
     /// The locks that are held.
     fn locks(&self, query: &LocksQuery) -> api::Locks;
 
-    /// One lock, by its bytes; `None` where nothing is known of it.
+    /// One lock, by its bytes; `None` if it is unknown.
     fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail>;
 
-    /// Who is connected.
+    /// The connected clients.
     fn connections(&self, query: &ConnectionsQuery) -> api::Connections;
 
-    /// What was refused, or would have been, the newest first.
+    /// Refusals, also those that enforce mode would have made, the newest first.
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
 
     /// Leases that failovers have lost, the newest first.
     fn lost(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
 
-    /// Both, put together by who lost locks and who did what to whom.
+    /// Both, grouped by who lost locks and by who did what to whom.
     fn incidents(&self, query: &DecisionsQuery) -> Vec<api::Incident>;
 
     /// The refusals with this id, in words.
@@ -59,25 +58,25 @@ pub trait Views: Send + Sync {
     /// The loaded policies.
     fn policies(&self) -> Vec<api::Policy>;
 
-    /// What was built, and which policies are in force.
+    /// The build, and the policies in force.
     fn version(&self) -> api::Version;
 
-    /// What the configuration in force means for locks.
+    /// The meaning of the configuration in force for locks.
     fn meaning(&self) -> api::ConfigMeaning;
 
-    /// The locks that are asked for most, and circles of waiters.
+    /// The most requested locks, and circles of waiters.
     fn hot(&self) -> api::Hot;
 
     /// A verdict per namespace and application.
     fn report(&self, query: &ReportQuery) -> api::Report;
 
-    /// How long locks are held, by what their keys have in common.
+    /// How long locks are held, by key pattern.
     fn patterns(&self, query: &PatternsQuery) -> api::LockPatterns;
 
     /// The namespaces in force.
     fn namespaces(&self) -> Vec<api::Namespace>;
 
-    /// What was seen of keys that no namespace has.
+    /// Keys that belong to no namespace.
     fn discovery(&self) -> api::Discovery;
 }
 
@@ -87,7 +86,7 @@ impl View {
     }
 }
 
-/// The view beside what else is asked for: leases, clients and the configuration in force.
+/// The view with the other data that queries need: leases, clients and the configuration in force.
 #[derive(Clone)]
 pub struct ViewService {
     pub(super) shared: Arc<ProxyState>,
@@ -95,14 +94,14 @@ pub struct ViewService {
 }
 
 impl ViewService {
-    /// A view of which nothing is seen yet; [`ViewService::fold`] fills it.
+    /// An empty view; [`ViewService::fold`] fills it.
     pub fn new(shared: Arc<ProxyState>) -> ViewService {
         let service = ViewService { shared, view: Arc::default() };
         service.view.seen().follow(&service.in_force(), None);
         service
     }
 
-    /// Takes in what happened. What follows from it for metrics and leases goes to `measured`, with its namespace.
+    /// Folds in entries. Passes each measure for metrics and leases to `measured`, with its namespace.
     pub fn fold(&self, entries: &[LockEvent], now: Instant, mut measured: impl FnMut(&str, Measure)) {
         let mut measures = Vec::new();
         for some in entries.chunks(FOLDED_AT_ONCE) {
@@ -125,7 +124,7 @@ impl ViewService {
         Moment { at, unix_ms: now.unix_ms.saturating_sub(ms(passed)) }
     }
 
-    /// From now on a report may count. Returns the moment, Unix ms.
+    /// A report may count from now on. Returns the moment, Unix ms.
     pub fn mark(&self, mark: Mark) -> u64 {
         let (now, in_force) = (Moment::now(), self.in_force());
         let mut seen = self.view.seen();
@@ -134,7 +133,7 @@ impl ViewService {
         now.unix_ms
     }
 
-    /// Looks where enforcing harms since a namespace was switched, and returns what is new of it.
+    /// Looks for harm by enforcing since a namespace was switched, and returns what is new.
     pub fn look_for_harm(&self) -> Vec<Harmed> {
         self.view.seen().look_for_harm(Moment::now())
     }
@@ -159,7 +158,7 @@ impl ViewService {
         extents.collect()
     }
 
-    /// What was seen.
+    /// The view.
     pub fn view(&self) -> Arc<View> {
         self.view.clone()
     }

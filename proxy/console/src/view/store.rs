@@ -1,6 +1,6 @@
-//! What was seen of locks, folded from the entries of the event log: by lock (`lock_history.rs`), by namespace and by
-//! application. Pure: the time comes with the entries. Everything is bounded, and what is forgotten first
-//! is what nothing happened to for longest.
+//! The seen events of locks, folded from the entries of the event log: by lock (`lock_history.rs`), by namespace and by
+//! application. Pure: the time comes with the entries. Everything is bounded; the items without an event for longest are
+//! forgotten first.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasherDefault;
@@ -32,20 +32,20 @@ use super::rolling_count::Lately;
 use super::tally::{Counts, Noted, Tally};
 use super::wait_cycles::{Circle, Edge, MAX_EDGES, circles};
 
-/// Locks that something is remembered of.
+/// Locks that are remembered.
 const MAX_LOCKS: usize = 8_192;
-/// The last of what happened to all of them together, at some 350 bytes each.
+/// Events of all locks together, at some 350 bytes each.
 const MAX_TOLD: usize = 65_536;
-/// The last refusals, and what would have been refused.
+/// The last refusals, also those that enforce mode would have made.
 const MAX_DECISIONS: usize = 4_096;
 /// The last leases that failovers have lost.
 const MAX_LOST: usize = 1_024;
-/// Leases of a namespace whose lengths are remembered.
+/// Leases of a namespace whose durations are remembered.
 const MAX_HOLDS: usize = 1_000;
-/// Of a longer key the rest is not kept. No lock has one; it is an operation that was refused or
-/// forwarded for that.
+/// Longer keys are cut to this length, in bytes. No lock has such a key; it belongs to an operation that was refused or
+/// forwarded for its length.
 const MAX_KEY: usize = 1_024;
-/// Between two looks at what only the time brings.
+/// Pause between two checks for changes that come with time alone.
 const LOOK: Duration = Duration::from_secs(1);
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -56,13 +56,13 @@ pub(super) struct Seen {
     pub(super) locks: Recent<DbKey, LockSeen, BuildHasherDefault<Hashed>>,
     /// Bounded by the namespaces of the configurations so far.
     pub(super) namespaces: NamedMap<Arc<str>, NamespaceSeen>,
-    /// What was counted since the start, or since an operator had it begin anew.
+    /// Counts since the start, or since an operator reset them.
     pub(super) tally: Tally,
-    /// The same by time.
+    /// The same counts by time.
     pub(super) periods: Periods,
     pub(super) marks: Marks,
     pub(super) aftermath: Aftermath,
-    /// When the last entry was left.
+    /// The time of the last entry.
     latest: Option<Moment>,
     pub(super) hot: HotLocks,
     pub(super) patterns: KeyPatterns,
@@ -74,19 +74,19 @@ pub(super) struct Seen {
     pub(super) refused: Lately,
     pub(super) would_refuse: Lately,
     pub(super) overlaps: Lately,
-    /// Circles of waiters, as of the last look.
+    /// Circles of waiters, as of the last check.
     pub(super) circles: Vec<Circle>,
-    /// Locks that somebody was refused lately.
+    /// Locks with recent refusals.
     polled: DbSet,
-    /// Moments in all time lines, at most.
+    /// The upper bound of the events in all time lines.
     told: usize,
     looked: Option<Instant>,
 }
 
-/// Moments from which on a report may count.
+/// Moments at which a report may begin to count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
-    /// An operator had the counts begin anew.
+    /// An operator reset the counts.
     pub(super) reset: Option<Moment>,
     /// A mode was switched, or a reload changed what is in force.
     pub(super) change: Option<Moment>,
@@ -95,10 +95,10 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// The moment from which on a report counts; `None` is the start. What never happened has been so from the start.
+    /// The moment at which a report begins to count; `None` is the start. A change that never happened counts as the start.
     pub(super) fn begin(&self, since: Since, now: Moment) -> Option<Moment> {
         match since {
-            // Before the clock began is before the start.
+            // A moment before the clock began is before the start.
             Since::Ago(span) => now.at.checked_sub(span).map(|_| now.ago(span)),
             Since::Time(unix_ms) => {
                 let span = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
@@ -110,44 +110,43 @@ impl Marks {
     }
 }
 
-/// What makes a moment one from which on a report may count.
+/// Events at which a report may begin to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// An operator had the counts begin anew.
+    /// An operator reset the counts.
     Reset,
     /// A mode was switched.
     Switched,
-    /// The configuration was loaded again; whether that changed what is in force.
+    /// The configuration was loaded again; with whether that changed what is in force.
     Reloaded {
         /// See the variant.
         changed: bool,
     },
 }
 
-/// Something that was refused, or would have been, or a lease that a failover has lost.
+/// A refusal, also one that enforce mode would have made, or a lease that a failover has lost.
 #[derive(Clone)]
 pub(super) struct Decided {
     pub(super) entry: Arc<LockEvent>,
-    /// Who held the lock then, where that was seen.
+    /// The holder of the lock at that time, where it was seen.
     pub(super) holder: Option<Arc<Caller>>,
 }
 
-/// What was seen in one namespace, since the start.
+/// The observations of one namespace, since the start.
 pub(super) struct NamespaceSeen {
     pub(super) holds: Holds,
-    /// Connections that poll a held lock, as of the last look.
+    /// Connections that poll a held lock, as of the last check.
     pub(super) waiting: u64,
 }
 
-/// Something for the metrics.
+/// A value for the metrics.
 #[derive(Debug, PartialEq)]
 pub enum Measure {
-    /// A client got a lock that it had waited for.
+    /// A client got a lock after waiting for it.
     Waited(Duration),
-    /// A lock was given back with this share of its TTL left.
+    /// A lock was released with this share of its TTL left.
     TtlLeft(f64),
-    /// The lease with this fencing token was changed or ended around all proxies, if the mirror
-    /// believes so, too.
+    /// The lease with this fencing token was changed or ended without any proxy, if the mirror agrees.
     Bypassed(DbKey, u64),
     /// The lease with this fencing token is over.
     Gone(DbKey, u64),
@@ -186,7 +185,7 @@ impl Default for NamespaceSeen {
 }
 
 impl Seen {
-    /// Folds in what happened; what there is to measure goes to `measures`.
+    /// Folds in an event; the measured values go to `measures`.
     pub(super) fn fold(&mut self, entry: &LockEvent, measures: &mut Vec<(Arc<str>, Measure)>) {
         let cut;
         let mut at = &entry.key;
@@ -206,7 +205,7 @@ impl Seen {
             lock.namespace = entry.namespace.clone();
         }
         let told = Arc::new(entry.in_short(lock.key.clone()));
-        // Before it is folded: in monitor mode what would be refused ends the lease.
+        // Before the fold: in monitor mode a release that would be refused ends the lease.
         let holder = is_refusal(entry).then(|| lock.granted_to(entry.fence).cloned());
         let turn = lock.fold(&told);
         let pattern = lock.pattern;
@@ -236,7 +235,7 @@ impl Seen {
         self.remember(&told, holder.flatten());
     }
 
-    /// What only the time brings.
+    /// Applies the changes that come with time alone.
     pub(super) fn tick(&mut self, now: Instant) {
         let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
         if due {
@@ -247,7 +246,7 @@ impl Seen {
         }
     }
 
-    /// From this moment on a report may count.
+    /// A report may begin to count at this moment.
     pub(super) fn mark(&mut self, mark: Mark, now: Moment) {
         match mark {
             Mark::Reset => {
@@ -274,7 +273,7 @@ impl Seen {
         self.aftermath.follow(in_force, at, &self.periods);
     }
 
-    /// Looks where enforcing harms, and returns what is new of it.
+    /// Looks for namespaces that enforcing harms, and returns the new ones.
     pub(super) fn look_for_harm(&mut self, now: Moment) -> Vec<Harmed> {
         let locks = &self.locks;
         let held_ms = |namespace: &Arc<str>, since: Instant| {
@@ -284,7 +283,7 @@ impl Seen {
         self.aftermath.look(now, &self.periods, held_ms)
     }
 
-    /// What is known of a lock.
+    /// The history of a lock.
     pub(super) fn lock(&self, key: &DbKey) -> Option<&LockSeen> {
         self.locks.get(key)
     }
@@ -306,7 +305,7 @@ impl Seen {
     }
 
     fn count(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
-        // What a guard says of data is no operation on the lock, and no word on its namespace.
+        // The verdict of a guard on data is no operation on the lock and says nothing about its namespace.
         let of_lock = entry.guarded.is_none();
         let decided = entry.verdict.as_ref().filter(|_| of_lock);
         let decided = decided.map(|verdict| verdict.kind);
@@ -340,7 +339,7 @@ impl Seen {
         }
     }
 
-    /// Counts it where it belongs by its time.
+    /// Counts it in the periods and totals that its time belongs to.
     fn note(&mut self, at: Moment, noted: &Noted<'_>) {
         if self.marks.reset.is_none_or(|reset| reset.at <= at.at) {
             self.tally.note(noted);
@@ -348,7 +347,7 @@ impl Seen {
         self.periods.note(at, noted);
     }
 
-    /// Puts what was found to whose it is.
+    /// Counts each finding for the application responsible for it.
     fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
         let at = moment_of(entry);
         for ended in turn.ended.iter().filter(|ended| ended.end == End::RanOut) {
@@ -390,7 +389,7 @@ impl Seen {
         }
     }
 
-    /// Counts lock time: of leases that are over, and of locks that nobody held.
+    /// Counts lock time: of ended leases, and of locks that were locked but not used.
     fn spend(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
         let (at, mode) = (moment_of(entry), entry.mode);
         let mut spend = |caller: Option<&Arc<Caller>>, cost| {
@@ -421,7 +420,7 @@ impl Seen {
         }
     }
 
-    /// Something that is about no lock of any namespace.
+    /// A finding that belongs to no lock of a namespace.
     fn blame_for_no_lock(&mut self, entry: &LockEvent, key: DbKey) {
         if let (EventKind::Unjudged(why), Some(caller)) = (entry.happened, &entry.caller) {
             let told = Arc::new(entry.in_short(key));
@@ -457,8 +456,8 @@ impl Seen {
         self.decisions.push_back(Decided { entry: entry.clone(), holder });
     }
 
-    /// Time lines are counted anew, because locks are forgotten with theirs, and all of them are cut if
-    /// there is too much.
+    /// Counts the time-line entries anew, because forgotten locks took theirs along, and shortens all time lines if there are
+    /// too many.
     fn shorten(&mut self) {
         let moments = |seen: &Seen| seen.locks.iter().map(|(_, lock)| lock.timeline.len()).sum();
         self.told = moments(self);
@@ -488,14 +487,14 @@ impl Seen {
             });
             if let Some((holder, held_since_ms)) = holder {
                 let room = MAX_EDGES.saturating_sub(edges.len());
-                // A client that polls what it holds itself, over whichever connection of its pool, waits for its own work to
-                // end: what each of its connections does says nothing of its threads.
+                // A client that polls a lock it holds itself, over any connection of its pool, waits for its own work to end:
+                // the activity of one connection does not show what each of its threads does.
                 let waits = lock.waiting(now).filter(|wait| wait.is_at_it() && !wait.caller.may_be(&holder));
                 edges.extend(waits.take(room).map(|wait| Edge {
                     waiter: wait.caller.clone(),
                     key: key.clone(),
                     holder: holder.session,
-                    // Nobody waited for this holder before it held the lock.
+                    // The wait began no earlier than this holder's lease.
                     since_ms: wait.since_ms.max(held_since_ms),
                 }));
             }
@@ -504,7 +503,7 @@ impl Seen {
         self.circles = circles(&edges);
     }
 
-    /// Locks that stay locked though their holders are done, or would.
+    /// Counts the time of locks that stay locked after their holders finished, or would in enforce mode.
     fn look_for_unheld(&mut self, now: Instant) {
         let mut spent = Vec::new();
         for (_, lock) in self.locks.iter_mut() {
@@ -516,8 +515,8 @@ impl Seen {
         }
     }
 
-    /// Leases that go on only because they are renewed: held for longer than the TTL that they got; and those that
-    /// would, were they enforced.
+    /// Looks for leases that continue only because they are renewed, that is, held for longer than the TTL that they got; also
+    /// those that would, were they enforced.
     fn look_for_kept_alive(&mut self, now: Instant) {
         let Some(at) = self.latest.map(|latest| latest.then(now)) else {
             return;
@@ -558,13 +557,14 @@ fn moment_of(entry: &LockEvent) -> Moment {
     Moment { at: entry.at, unix_ms: entry.at_ms }
 }
 
-/// A command about the whole server went through: the lock that it names is only an example.
+/// Whether a command about the whole server went through: the lock that it names is only an example.
 fn erases_others(entry: &LockEvent) -> bool {
     let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
     entry.happened == EventKind::Forwarded && matches!(reason, None | Some(Some(Reason::BulkDelete)))
 }
 
-/// Somebody wanted the lock, or may have, by a script that was refused. What failed on Redis is no word on enforcing.
+/// Whether a client wanted the lock, or may have wanted it, by a script that was refused. Failures on Redis do not count: they
+/// say nothing about enforcing.
 fn is_try(entry: &LockEvent) -> bool {
     let is_answered =
         matches!(entry.happened, EventKind::Acquired { .. } | EventKind::Contended { .. } | EventKind::Unconfirmed);
@@ -579,7 +579,7 @@ fn is_refusal(entry: &LockEvent) -> bool {
     })
 }
 
-/// Where nothing is enforced: a lock whose deadline had passed by its own clock was taken over.
+/// Whether, in monitor mode, a lock was taken over because the deadline in its value had passed by the client's clock.
 fn takes_over(entry: &LockEvent) -> bool {
     let permitted = entry.verdict.as_ref().is_some_and(|said| match said.kind {
         DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify => true,
@@ -590,8 +590,8 @@ fn takes_over(entry: &LockEvent) -> bool {
     permitted && replaced && entry.mode == Mode::Monitor
 }
 
-/// A release that went through and named no owner token: only the connection or its identity proved
-/// it, or, where nothing is enforced, nothing at all.
+/// Whether a release went through without an owner token: only the connection or its identity proved it, or, in monitor mode,
+/// nothing at all.
 fn is_tokenless_release(entry: &LockEvent) -> bool {
     entry.happened == (EventKind::Released { taken_over: false })
         && entry.operation == Some(Operation::Release)

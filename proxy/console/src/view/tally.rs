@@ -1,4 +1,4 @@
-//! What was counted over some time: by namespace, and by application with what each was refused and what was found.
+//! The counts of some time: by namespace, and by application with its refusals and findings.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ pub(super) struct Tally {
     pub(super) applications: Applications,
 }
 
-/// What was counted in one namespace.
+/// The counts of one namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) operations: u64,
-    /// Tries to acquire: granted, in vain, or refused.
+    /// Tries to acquire: granted, unsuccessful, or refused.
     pub(super) tries: u64,
-    /// Leases that a client ended which did not hold them.
+    /// Leases ended by a client that did not hold them.
     pub(super) broken: u64,
     pub(super) refused: u64,
     pub(super) would_refuse: u64,
-    /// Operations whose lease enforce mode would have given another TTL.
+    /// Operations whose lease would get another TTL in enforce mode.
     pub(super) would_modify: u64,
     pub(super) overlaps: u64,
     pub(super) ran_out: u64,
@@ -39,15 +39,15 @@ pub(super) struct Counts {
     pub(super) costs: Costs,
 }
 
-/// Something that is to be counted.
+/// Something to count.
 pub(super) enum Noted<'a> {
     /// In a namespace.
     Counts(&'a Arc<str>, &'a Counts),
-    /// What an application did, to a lock with a key like this.
+    /// An event of an application, on a lock with this key pattern.
     Did(&'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
-    /// What was found about it, with an example.
+    /// A finding about it, with an example.
     Found(Finding, &'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
-    /// Lock time that has passed in a namespace, under a lock with a key like this.
+    /// Lock time that has passed in a namespace, on a lock with this key pattern.
     Spent(&'a Arc<str>, &'a Spent, Option<PatternId>),
 }
 
@@ -69,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// Adds what was counted later.
+    /// Adds later counts.
     pub(super) fn add(&mut self, later: &Tally) {
         for (namespace, counts) in &later.namespaces {
             self.counts(namespace).add(counts);
@@ -77,7 +77,7 @@ impl Tally {
         self.applications.add(&later.applications);
     }
 
-    /// How much memory it takes, in entries of one size.
+    /// Its memory, in entries of one size.
     pub(super) fn size(&self) -> usize {
         self.namespaces.len() + self.applications.size()
     }

@@ -1,4 +1,4 @@
-//! The fold, with made-up entries and a made-up clock.
+//! The fold, with made-up entries and a simulated clock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use super::remarks::remarks;
 use super::store::{Measure, Seen};
 use super::{api, losses, report};
 
-/// A view, and the time that it is.
+/// A view, and the current time.
 struct Played {
     seen: Seen,
     start: Instant,
@@ -53,7 +53,7 @@ impl Played {
         self
     }
 
-    /// A client with this number, and the name `app-NUMBER`, did something.
+    /// An event of the client with this number, which is named `app-NUMBER`.
     fn by(&mut self, who: u64, happened: EventKind, key: &'static str) -> &mut Played {
         self.tells(who, happened, key, |_| {})
     }
@@ -64,7 +64,7 @@ impl Played {
         })
     }
 
-    /// It acquires or extends with the TTL that it asks for, 0 for none; enforce mode would give another one.
+    /// It acquires or extends with the requested TTL, 0 for none; enforce mode would give another one.
     fn watched(
         &mut self,
         who: u64,
@@ -75,7 +75,7 @@ impl Played {
         self.watched_as(who, happened, (key, asked_ms), (would_ms, kept), |_| {})
     }
 
-    /// The same, with more to say.
+    /// The same, with more details.
     fn watched_as(
         &mut self,
         who: u64,
@@ -328,7 +328,7 @@ fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
         played.by(1, happened, "lock:a").by(1, happened, "lock:a");
         assert_eq!(played.measures, measured, "{happened:?} after {after_ms} ms");
     }
-    // The proxy stood still before it read the answer.
+    // The proxy was stopped before it read the reply.
     let mut played = Played::new();
     played.tells(1, ACQUIRED, "lock:a", |entry| {
         (entry.ttl_ms, entry.fence) = (Some(60_000), Some(9));
@@ -388,7 +388,7 @@ fn who_polls_what_it_holds_itself_or_tries_now_and_then_is_in_no_deadlock() {
     assert!(played.seen.circles.is_empty());
 }
 
-/// Two connections that each hold a lock and poll the other's, and whether that is called a circle.
+/// Whether two connections that each hold a lock and poll the other's are reported as a circle.
 fn is_circle(changed: impl Fn(u64, &mut Caller)) -> bool {
     let mut played = Played::new();
     for round in 0..4 {
@@ -415,10 +415,10 @@ fn connections_of_one_client_do_not_wait_for_each_other() {
         caller.known_by = Arc::default();
         caller.known_by.is_process(process(number));
     };
-    // One process, or one pool of a client that is elsewhere.
+    // One process, or one pool of a remote client.
     assert!(!is_circle(|_, caller| known_as(caller, 7)));
     assert!(!is_circle(|_, caller| caller.name = Bytes::from_static(b"pool")));
-    // Two processes of one name, two names, two hosts.
+    // Two processes with one name, two names, two hosts.
     assert!(is_circle(|who, caller| {
         known_as(caller, if who == 1 { 1 } else { 2 });
     }));
@@ -585,7 +585,7 @@ fn what_enforce_mode_would_change_is_told_of_those_who_bring_it_about() {
         .watched(2, EXTENDED, ("lock:b", 20_000), (20_000, true))
         .after(19_000)
         .by(2, RELEASED, "lock:b");
-    // One that comes much later is not.
+    // One that comes much later is not part of it.
     played
         .watched(3, ACQUIRED, ("lock:c", 0), (30_000, true))
         .after(1_500)
@@ -617,7 +617,7 @@ fn what_enforce_mode_would_change_is_told_of_those_who_bring_it_about() {
     assert!(!said.ready && said.verdict.contains("would-run-out in app-5 (1 time)"));
 }
 
-/// Of a pattern, as it is told.
+/// The reported data of a pattern.
 fn pattern(played: &Played, glob: &str) -> api::LockPattern {
     let seen = &played.seen.patterns;
     let mut all = seen.of("orders").map(|(id, one)| (seen.glob(id), one));
@@ -625,7 +625,7 @@ fn pattern(played: &Played, glob: &str) -> api::LockPattern {
     one.told(("orders", glob), 0, &[], true)
 }
 
-/// The lengths of the last leases of a pattern: how many, the median and the longest, ms.
+/// The durations of the last leases of a pattern: their number, the median and the longest, ms.
 fn lengths(played: &Played, glob: &str) -> (u64, u64, u64) {
     let holds = pattern(played, glob).holds;
     (holds.count, holds.p50_ms, holds.max_ms)
@@ -636,7 +636,7 @@ fn ends(pattern: &api::LockPattern) -> Vec<(&str, u64, Option<u64>)> {
     all.map(|one| (&*one.end, one.until.expect("it is over") - one.since, one.held_ms)).collect()
 }
 
-/// The one that did not get the lock deletes it all the same, and so on: each worked for 150 ms.
+/// The client that did not get the lock deletes it all the same, and so on: each worked for 150 ms.
 #[test]
 fn a_lease_is_held_until_its_own_holder_gives_it_back() {
     let mut played = Played::new();
@@ -644,7 +644,7 @@ fn a_lease_is_held_until_its_own_holder_gives_it_back() {
         let who = 1 + round % 2;
         played.acquires(who, "lock:order:7", 10_000, round + 1).after(50);
         if round > 0 {
-            // The one before is at its end by now. It deletes what is not its own any more.
+            // The client before finishes now. It deletes a lock that is no longer its own.
             played.after(50).tells(3 - who, RELEASED, "lock:order:7", |entry| {
                 entry.fence = Some(round + 1);
                 entry.verdict = would_refuse(Reason::Expired);
@@ -656,7 +656,7 @@ fn a_lease_is_held_until_its_own_holder_gives_it_back() {
             });
         }
     }
-    // All but the last were given back by their holders: the first 150 ms after its grant, the others 200.
+    // All but the last were released by their holders: the first 150 ms after its grant, the others 200 ms.
     assert_eq!(lengths(&played, "lock:order:*"), (9, 200, 200));
     let told = pattern(&played, "lock:order:*");
     assert_eq!(told.holds.ran_out, 0);
@@ -666,7 +666,7 @@ fn a_lease_is_held_until_its_own_holder_gives_it_back() {
     assert_eq!(lock.holds.summary(), told.holds);
 }
 
-/// It works for 500 ms with a TTL of 300, and deletes what others hold by then.
+/// It works for 500 ms with a TTL of 300 ms, and deletes the lock that others hold by then.
 #[test]
 fn work_that_outlasts_its_lease_counts_with_its_whole_length() {
     let mut played = Played::new();
@@ -702,7 +702,7 @@ fn work_that_outlasts_its_lease_counts_with_its_whole_length() {
     assert!(played.remarks("lock:invoice")[0].contains("work took 500 ms, its TTL was 300 ms"));
 }
 
-/// Two connections tell what they did in another order than it happened in.
+/// The events of two connections are reported in another order than they happened.
 #[test]
 fn a_release_that_is_told_after_the_next_grant_is_not_that_ones() {
     let mut played = Played::new();
@@ -715,7 +715,7 @@ fn a_release_that_is_told_after_the_next_grant_is_not_that_ones() {
         played.watched_as(1, ACQUIRED, ("lock:a", 0), (30_000, true), named(fence));
         played.watched_as(1, step, ("lock:a", 20_000), (20_000, true), named(fence));
         played.after(40);
-        // It was free; but the release is told 1 ms later.
+        // It was free; but the release is reported 1 ms later.
         played.watched_as(2, ACQUIRED, ("lock:a", 0), (30_000, true), named(fence + 1));
         played.after(1);
         release(&mut played, 1, fence);
@@ -731,7 +731,7 @@ fn a_release_that_is_told_after_the_next_grant_is_not_that_ones() {
     assert!(ends(&pattern(&played, "lock:a")).iter().all(|(end, _, _)| *end == "released"));
 }
 
-/// A holder that is late deletes the next one's lock, and is heard of before the next one's grant is.
+/// A late holder deletes the next one's lock, and this is reported before the next grant.
 #[test]
 fn a_late_release_that_is_told_before_the_next_grant_is_not_that_of_the_lease_before() {
     let mut played = Played::new();
@@ -766,7 +766,7 @@ fn a_job_that_others_are_meant_to_give_back_is_held_until_they_do() {
     assert_eq!(lengths(&played, "lock:job"), (25, 700, 700));
 }
 
-/// By its own release, by the next grant, by the proxy: whoever notices, and however often it is told.
+/// Reported by its own release, by the next grant, or by the proxy, and any number of times.
 #[test]
 fn a_lease_that_ran_out_is_counted_once() {
     let mut played = Played::new();
@@ -776,7 +776,7 @@ fn a_lease_that_ran_out_is_counted_once() {
     let told = pattern(&played, "lock:a").holds;
     assert_eq!((told.count, told.ran_out, told.max_ms), (1, 1, 1_100));
     assert_eq!(played.reported().ran_out, 1);
-    // The server has not heard that others deleted it.
+    // The server does not know that others deleted it.
     played.acquires(1, "lock:b", 1_000, 1).after(50);
     played.tells(2, RELEASED, "lock:b", |entry| {
         entry.fence = Some(1);
@@ -879,7 +879,7 @@ fn a_namespace_is_not_ready_where_leases_run_out_while_held() {
     assert!(said.verdict.contains("2 leases ran out while held"), "{}", said.verdict);
 }
 
-/// Marks that something was done, among locks.
+/// Marks that something was done, mixed with locks.
 #[test]
 fn families_that_work_differently_are_told_with_the_namespace_to_write() {
     let mut played = Played::new();
@@ -945,7 +945,7 @@ fn every_misuse_names_its_keys_and_the_line_that_mends_it() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order, nothing panics and every bound holds.
+    /// With any events in any order, nothing panics and every bound holds.
     #[test]
     fn any_story_can_be_folded(
         steps in prop::collection::vec(
@@ -978,7 +978,7 @@ proptest! {
 }
 
 impl Played {
-    /// A lease of this client is not on the server that became the primary.
+    /// A lease of this client is missing on the server that became the primary.
     fn loses(&mut self, who: u64, key: &'static str, fence: u64) -> &mut Played {
         self.tells(who, EventKind::Lost, key, |entry| {
             (entry.fence, entry.id) = (Some(fence), Some("7F3K2A".into()));
@@ -1013,7 +1013,7 @@ fn a_lost_lease_is_told_with_who_works_on_and_who_holds_the_lock_by_then() {
     let lost = played.losses().swap_remove(0);
     assert_eq!((lost.overlap, lost.holder.as_deref()), (true, Some("app-2")));
 
-    // Its holder gives it back, as far as it knows.
+    // Its holder releases it, as far as it knows.
     played.after(500).by(1, EventKind::Absent { ran_out: false }, "lock:a");
     let lost = played.losses().swap_remove(0);
     assert!(!lost.overlap, "{lost:?}");
@@ -1042,7 +1042,7 @@ fn many_lost_leases_of_one_application_are_one_sentence_and_what_is_remembered_i
     assert!(lost_of(&played.seen, &query, 5).is_empty(), "it is no refusal");
 }
 
-/// One connection of several of one client.
+/// One of several connections of one client.
 fn pooled(session: u64) -> Arc<Caller> {
     Arc::new(Caller { session: SessionNumber(session), name: Bytes::from_static(b"pool"), ..caller_of(session) })
 }
@@ -1056,7 +1056,7 @@ impl Played {
         })
     }
 
-    /// One gives it back, which is proven.
+    /// A connection of the pool releases it, with proof.
     fn pool_returns(&mut self, session: u64, mode: Mode, fence: u64) -> &mut Played {
         self.tells(session, RELEASED, "lock:a", |entry| {
             (entry.mode, entry.fence, entry.caller) = (mode, Some(fence), Some(pooled(session)));
@@ -1064,7 +1064,7 @@ impl Played {
         })
     }
 
-    /// One gives it back, which is refused, or would be, to a client that may be the holder or, with `stranger`, is not.
+    /// A release is refused, or would be; the client may be the holder or, with `stranger`, is not.
     fn is_refused(&mut self, session: u64, mode: Mode, fence: u64, stranger: bool) -> &mut Played {
         self.is_refused_as(session, mode, fence, (stranger, Reason::NotOwner))
     }
@@ -1091,7 +1091,7 @@ impl Played {
         })
     }
 
-    /// One of the pool finds the lock held, or free when it would give it back.
+    /// A connection of the pool finds the lock held or, at its release, free.
     fn pool_meets(&mut self, session: u64, happened: EventKind) -> &mut Played {
         self.tells(session, happened, "lock:a", |entry| {
             (entry.mode, entry.caller) = (Mode::Monitor, Some(pooled(session)));
@@ -1110,9 +1110,9 @@ fn a_refusal_that_may_be_the_holders_is_foretold_to_leave_the_lock_until_its_ttl
     let mut played = Played::new();
     played.pool_takes(1, Mode::Monitor, 1).after(100);
     played.is_refused(2, Mode::Monitor, 1, false).after(300);
-    // Enforced, it would be locked still: this grant is lost, and its connection waits for what is left of the TTL.
+    // In enforce mode it would still be locked: this grant is lost, and its connection waits for the rest of the TTL.
     played.pool_takes(3, Mode::Monitor, 2).after(50);
-    // Of a lock that would be locked already nothing more is lost.
+    // A lock that would be locked already loses nothing more.
     played.is_refused(4, Mode::Monitor, 2, false).after(5_000);
     let (foretold, seen) = played.lock_time();
     assert_eq!(seen, api::LockTime::default());
@@ -1128,25 +1128,25 @@ fn a_refusal_that_may_be_the_holders_is_foretold_to_leave_the_lock_until_its_ttl
 
 #[test]
 fn a_refusal_costs_nothing_where_the_holder_was_at_work_or_another_client_was_refused() {
-    // A late `finally` of one thread deletes the lock under another one, which finds none when it is done.
+    // A late `finally` of one thread deletes the lock under another thread, which finds no lock when it finishes.
     let mut played = Played::new();
     played.pool_takes(1, Mode::Monitor, 1).after(100);
     played.is_refused(2, Mode::Monitor, 1, false).after(400);
-    // What has passed is counted once a second, and with whatever happens to the lock.
+    // Passed time is counted once a second, and at each event of the lock.
     played.tells(3, CONTENDED, "lock:a", |entry| entry.mode = Mode::Monitor);
     assert_eq!(played.lock_time().0.unheld_ms, 400);
     played.pool_meets(1, MET_NONE).after(2_000);
     let (foretold, _) = played.lock_time();
     assert_eq!((foretold.unheld_ms, foretold.waits_ms), (0, 0));
 
-    // The first was for an earlier lease, as its client owed one: enforced, the next one would be believed.
+    // The first release was for an earlier lease, as its client still owed one: in enforce mode the next one would be accepted.
     let mut played = Played::new();
     played.pool_takes(1, Mode::Monitor, 1).after(100);
     let late = (false, Reason::Expired);
     played.is_refused_as(2, Mode::Monitor, 1, late).after(400).pool_meets(3, MET_NONE).after(2_000);
     assert_eq!(played.lock_time().0.unheld_ms, 0);
 
-    // A stranger is refused: that is the gain.
+    // Refusing a stranger is the gain.
     let mut played = Played::new();
     played.pool_takes(1, Mode::Monitor, 1).after(100);
     played.is_refused(7, Mode::Monitor, 1, true).after(2_000);
@@ -1160,7 +1160,7 @@ fn a_refusal_costs_nothing_where_the_holder_was_at_work_or_another_client_was_re
 
 #[test]
 fn a_finally_block_on_a_pool_is_foretold_to_leave_its_lock_until_the_ttl_ends() {
-    // Enforced, the holder's own release would be refused as the loser's was that has deleted the lock here.
+    // In enforce mode the holder's own release would be refused like the loser's, which has deleted the lock here.
     let mut played = Played::new();
     played.pool_takes(1, Mode::Monitor, 1).after(10);
     played.is_refused(2, Mode::Monitor, 1, false).after(40);
@@ -1182,7 +1182,7 @@ fn a_finally_block_on_a_pool_is_foretold_to_leave_its_lock_until_the_ttl_ends() 
     };
     assert_eq!(foretold, expected);
 
-    // The connection that took it proves nothing more once it was refused the lock, before the first release or since.
+    // The connection that took it proves nothing after it was refused the lock, before the first release or since.
     for is_before in [true, false] {
         let mut played = Played::new();
         played.pool_takes(1, Mode::Monitor, 1).after(10);
@@ -1209,7 +1209,7 @@ fn further_refusals_take_nothing_back_of_what_the_first_has_left_unheld() {
     played.after(5_000);
     assert_eq!(played.lock_time().1.unheld_ms, 900);
 
-    // Its own connection is believed: it was at work until now.
+    // Its own connection is believed: it worked until now.
     let mut played = Played::new();
     played.pool_takes(1, Mode::Enforce, 1).after(100);
     for session in [2, 3] {
@@ -1243,7 +1243,7 @@ fn what_a_refusal_leaves_unheld_is_seen_until_the_lease_ends() {
     assert!((600..=800).contains(&seen.waits_ms), "{seen:?}");
     assert_eq!(seen.held_ms, 600);
 
-    // Where a release comes after all that is believed, nothing was left unheld.
+    // If an accepted release comes after all, nothing was left unheld.
     let mut played = Played::new();
     played.pool_takes(1, Mode::Enforce, 1).after(100);
     played.is_refused(2, Mode::Enforce, 1, false).after(300);

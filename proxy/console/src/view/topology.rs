@@ -1,4 +1,4 @@
-//! Which server is the primary, what sentinels say of it, and what a change of it means for the locks of each namespace.
+//! The current primary, the reports of the sentinels about it, and what a failover means for the locks of each namespace.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use lockwarden_dataplane::state::quarantine::{Left, left};
 
 use super::api;
 
-/// Lost leases that are told beside the locks, by who lost them.
+/// Lost leases reported beside the locks, by the application that lost them.
 pub(super) const MAX_TOLD: usize = 5;
 
-/// What is said of the server behind the proxy, or of all of a cluster.
+/// The state of the server behind the proxy, or of a whole cluster.
 pub(super) fn backend(shared: &ProxyState) -> api::Backend {
     let Some(map) = shared.shards.map() else {
         let now = Instant::now();
@@ -88,14 +88,14 @@ fn sentinels(all: &Sentinels, now: Instant) -> api::Sentinels {
     }
 }
 
-/// How long the quarantine of a namespace goes on, on one of the servers. Where nothing is enforced there is none.
+/// The rest of a namespace's quarantine, on one of the servers. Where nothing is enforced there is none.
 pub(super) fn quarantine_left(details: &NamespaceDetails, shared: &ProxyState) -> Option<Left> {
     let now = Instant::now();
     let left = || shared.shards.each().iter().find_map(|shard| left(details, shard, now));
     details.is_enforced().then(left).flatten()
 }
 
-/// The same in the words of the API.
+/// The same in the types of the API.
 pub(super) fn quarantine(details: &NamespaceDetails, shared: &ProxyState) -> Option<api::Quarantine> {
     let left = quarantine_left(details, shared)?;
     Some(api::Quarantine {
@@ -125,7 +125,7 @@ pub(super) fn quarantine(details: &NamespaceDetails, shared: &ProxyState) -> Opt
     })
 }
 
-/// What a failover means for the locks of these namespaces now, a sentence each. `lost` are sentences about lost leases.
+/// What a failover means for the locks of these namespaces now, one sentence each. `lost` are sentences about lost leases.
 pub(super) fn notices(
     shared: &ProxyState,
     active: &Active,
@@ -155,7 +155,7 @@ pub(super) fn notices(
     notices
 }
 
-/// `quarantine until 04:13:22` of a namespace, and what that means.
+/// `quarantine until 04:13:22` of a namespace, and its meaning.
 fn sentence(namespace: &str, quarantine: &api::Quarantine) -> String {
     format!("namespace {namespace} is in {}: no free lock is granted, because {}", quarantine.words(), quarantine.why)
 }
@@ -165,7 +165,7 @@ impl api::Quarantine {
     pub fn words(&self) -> String {
         match self.until {
             Some(until) => {
-                // The second in which it is surely over.
+                // The first full second at which it is surely over.
                 let until = until.next_multiple_of(ms(Duration::from_secs(1)));
                 let time = time_of_day(until);
                 let seconds = time.split('.').next().unwrap_or(&time);

@@ -1,6 +1,6 @@
-//! Circles of waiters: one holds what another polls, who holds what the first polls, over any number of
-//! them. Found by walking from waiter to holder. Bounded by what
-//! is walked; that a connection which polls does nothing else is likely and not certain, so a circle is a finding, not a proof.
+//! Circles of waiters: one client holds the lock that another polls, which holds the lock that the first polls, with any number
+//! of clients. Found by walking from waiter to holder, up to a bound. A connection that polls probably does nothing else, but
+//! that is not certain: a circle is a finding, not a proof.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use lockwarden_control::telemetry::events::{Caller, SessionNumber};
 use lockwarden_lock::evidence::DbKey;
 
-/// Waits that are looked at, at once.
+/// Waits that are followed in one search.
 pub(super) const MAX_EDGES: usize = 16_384;
-/// Circles that are told of.
+/// Reported circles.
 const MAX_CIRCLES: usize = 64;
 
-/// A connection polls a lock that another one holds.
+/// A connection polls a lock that another connection holds.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     pub(super) waiter: Arc<Caller>,
@@ -39,19 +39,19 @@ impl Circle {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// On the way that is being walked.
+    /// On the current path.
     OnTheWay,
     Done,
 }
 
-/// At least one circle of every knot of waiters.
+/// At least one circle of each connected group of waiters.
 pub(super) fn circles(edges: &[Edge]) -> Vec<Circle> {
     let mut from: HashMap<SessionNumber, Vec<usize>> = HashMap::new();
     for (place, edge) in edges.iter().enumerate().take(MAX_EDGES) {
         from.entry(edge.waiter.session).or_default().push(place);
     }
     let mut starts: Vec<SessionNumber> = from.keys().copied().collect();
-    // In one order, so that the same waiters give the same circles at every look.
+    // Sorted, so that the same waiters give the same circles every time.
     starts.sort_unstable();
     let mut marks: HashMap<SessionNumber, Mark> = HashMap::new();
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ fn walk(
     marks: &mut HashMap<SessionNumber, Mark>,
     found: &mut Vec<Circle>,
 ) {
-    // Each connection on the way, with the place of its next edge; `way` has the edges between them.
+    // Each connection on the path, with the place of its next edge; `way` has the edges between them.
     let mut stack = vec![(start, 0)];
     let mut way: Vec<usize> = Vec::new();
     marks.insert(start, Mark::OnTheWay);

@@ -1,5 +1,5 @@
-//! What would be refused with another configuration, told from the refusals that are kept. Only what those tell is told: what
-//! a change would refuse beyond, and what depends on more than is kept, is said to be open.
+//! Refusals that another configuration would spare, judged from the remembered refusals. Only what they show is reported:
+//! further refusals by a change, and cases that need more than is remembered, are reported as open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use super::api;
 use super::service::ViewService;
 use super::store::{Decided, Seen};
 
-/// Rows of an answer; further ones are told together.
+/// Rows of a reply; further ones are summed.
 const MAX_ROWS: usize = 40;
-/// What stands for those.
+/// The name that stands for those.
 const REST: &str = "__other__";
 
-/// A change, as far as it says something of refusals.
+/// A change, as far as it affects refusals.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// It refuses as much as before.
     Nothing,
-    /// A namespace is only watched.
+    /// A namespace is switched to monitor mode.
     Watched(String),
-    /// What proves an owner in a namespace; whether an identity does, also over a connection that was refused the lock.
+    /// The proof of an owner in a namespace: whether an identity counts, also over a connection that was refused the lock.
     Identity { namespace: String, counts: bool },
-    /// Whether one process of an application may give back what another took.
+    /// One process of an application may release locks that another one took.
     HandOver(String),
     /// `INCR` is an acquire.
     Counters(String),
-    /// A value that others use is only told of.
+    /// A value that others use is only reported.
     SharedTokens(String),
     /// No quarantine.
     NoQuarantine(String),
     /// Other keys belong to namespaces.
     Keys(Arc<Namespaces>, Vec<String>),
-    /// These may erase databases.
+    /// These clients may erase databases.
     Administrators(Vec<String>),
-    /// Only a run with it tells.
+    /// Only a run with it shows the effect.
     Open {
-        /// Of one namespace.
+        /// The namespace that it is limited to, if any.
         namespace: Option<String>,
     },
 }
 
-/// What becomes of a refusal.
+/// The outcome for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Stays,
@@ -58,7 +58,7 @@ enum Fate {
 }
 
 impl Change {
-    /// Whether it may refuse what was let through: that is not kept.
+    /// Whether it may refuse what was let through: that is not remembered.
     fn may_refuse_more(&self) -> bool {
         match self {
             Change::Nothing
@@ -75,8 +75,8 @@ impl Change {
         }
     }
 
-    /// `loses`: refusing releases of its own costs this application lock time, on keys like this. One whose refused releases
-    /// have turned out to be of locks that others of its threads held may release too much, and be refused for that.
+    /// `loses`: refusing releases of its own costs this application lock time, on keys of this pattern. If its refused releases
+    /// turned out to be of locks held by its other threads, it may release too often and be refused for that.
     fn fate(&self, decided: &Decided, loses: impl Fn() -> bool) -> Fate {
         let entry = &*decided.entry;
         let reason = entry.verdict.as_ref().and_then(|verdict| verdict.reason);
@@ -130,7 +130,7 @@ fn told_apart(fate: Fate, loses: impl Fn() -> bool) -> Fate {
     }
 }
 
-/// A release or an extension that named no owner token and proved nothing: a proof may be who sends it.
+/// A release or an extension without an owner token and without proof: the identity of the sender may be a proof.
 fn is_tokenless(entry: &LockEvent, reason: Option<Reason>) -> bool {
     let gives_back = matches!(entry.operation, Some(Operation::Release | Operation::Extend));
     let unproven = matches!(reason, Some(Reason::NotOwner | Reason::Expired));
@@ -143,13 +143,13 @@ fn by_identity(decided: &Decided, reason: Option<Reason>, counts: bool) -> Fate 
         return Fate::Stays;
     }
     let (Some(caller), Some(holder)) = (&entry.caller, &decided.holder) else {
-        // The lease was granted before, or through another proxy.
+        // The lease was granted before the view began, or through another proxy.
         return Fate::Open;
     };
     if !holder.may_be(caller) {
         return Fate::Stays;
     }
-    // What an identity owes from before is not kept, nor whether an address alone is one.
+    // The earlier debts of an identity are not remembered, nor whether an address alone is an identity.
     let processes = (caller.known_by.process(), holder.known_by.process());
     match (reason, processes) {
         (Some(Reason::NotOwner), (Process::Known(_), Process::Known(_))) => Fate::Spared,
@@ -177,7 +177,7 @@ fn handed_over(decided: &Decided, reason: Option<Reason>) -> Fate {
 }
 
 impl ViewService {
-    /// What of the refusals that are kept these changes would spare.
+    /// The remembered refusals that these changes would spare.
     pub fn what_if(&self, said: Vec<String>, changes: &[Change]) -> api::WhatIf {
         told(&self.view.seen(), said, changes)
     }
@@ -242,11 +242,11 @@ fn place_of(seen: &Seen, entry: &LockEvent) -> [String; 4] {
     ]
 }
 
-/// A mode as a change of it.
+/// A mode, as a change.
 pub fn of_mode(namespace: String, mode: Mode) -> Change {
     match mode {
         Mode::Monitor => Change::Watched(namespace),
-        // What it would refuse is what is counted.
+        // The refusals in enforce mode are those that are counted.
         Mode::Enforce => Change::Nothing,
     }
 }

@@ -1,4 +1,4 @@
-//! One refusal, or one lost lease, in words, as `lockwarden why`, the API and the board tell it.
+//! One refusal, or one lost lease, in words, as `lockwarden why`, the API and the board show it.
 
 use lockwarden_control::telemetry::audit::told;
 
@@ -6,7 +6,7 @@ use super::api::{Client, Moment, Why, WhyLine};
 use super::service::ViewService;
 use super::store::Decided;
 
-/// `GET /api/v1/why/{id}`: the remembered refusals and lost leases with this id, the oldest first. Two with one id are rare.
+/// `GET /api/v1/why/{id}`: the remembered refusals and lost leases with this id, the oldest first. Equal ids are rare.
 pub(super) fn why(service: &ViewService, id: &str) -> Vec<Why> {
     let has_it = |decided: &&Decided| {
         let known = decided.entry.id.as_deref();
@@ -15,7 +15,7 @@ pub(super) fn why(service: &ViewService, id: &str) -> Vec<Why> {
     let seen = service.view.seen();
     let all = seen.decisions.iter().chain(&seen.lost);
     let found: Vec<Decided> = all.filter(has_it).cloned().collect();
-    // Wording them needs no lock.
+    // Putting them into words needs no mutex.
     drop(seen);
     found.iter().map(in_words).collect()
 }

@@ -1,5 +1,5 @@
-//! Who may administer the server behind the proxy, and which functions are trusted with locks. Reads
-//! and checks those keys on top of the file; what they mean to a command is the domain's business.
+//! Who may administer the server behind the proxy, and which functions are trusted with locks. Reads and checks those
+//! keys at the top of the file. What they mean for a command is decided by the domain.
 
 use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::classify::OperatorSays;
@@ -9,7 +9,7 @@ use super::listed::{Who, name};
 use super::reader::{Found, Reader, Section};
 use super::suggest::quoted;
 
-/// Clients, or functions, in one list.
+/// Entries in one list of clients or functions.
 pub(super) const MAX_NAMES: usize = 1000;
 
 pub(super) const SERVER_COMMANDS: [(&str, ServerCommands); 2] =
@@ -18,13 +18,13 @@ pub(super) const SERVER_COMMANDS: [(&str, ServerCommands); 2] =
 pub(super) const COMPUTED_NAMES: [(&str, ComputedNames); 3] =
     [("watch", ComputedNames::Watch), ("forward", ComputedNames::Forward), ("deny", ComputedNames::Deny)];
 
-/// What happens to scripts that compute names of keys, where something is enforced.
+/// How scripts that compute key names are treated, where anything is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputedNames {
     /// They run behind a guard.
     #[default]
     Watch,
-    /// They run unjudged.
+    /// They run without being judged.
     Forward,
     /// They are refused.
     Deny,
@@ -35,9 +35,9 @@ pub enum ComputedNames {
 pub struct AdministrationConfig {
     /// Who may administer the server.
     pub server_commands: ServerCommands,
-    /// Who may, and may erase locks: checked entries of a [`Listed`](super::Listed).
+    /// Who may administer it and also erase locks: checked entries of a [`Listed`](super::Listed).
     pub admin_identities: Vec<String>,
-    /// What happens to scripts that compute names of keys.
+    /// How scripts that compute key names are treated.
     pub computed_names: ComputedNames,
     /// Functions that may name lock keys.
     pub trusted_functions: Vec<String>,
@@ -45,7 +45,7 @@ pub struct AdministrationConfig {
     pub unknown_commands: Vec<String>,
 }
 
-/// Reads the keys on top of the file.
+/// Reads the keys at the top of the file.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AdministrationConfig {
     let server_commands = reader.choice(top, "server_commands", &SERVER_COMMANDS);
     let proven = |text: &str| Who::read_proven(text).map(|_| text.to_owned());
@@ -70,7 +70,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Administra
     }
 }
 
-/// A text that says of no command what becomes of it.
+/// Why a text is no entry of `unknown_commands`.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownCommandError {
     #[error("{} does not say what becomes of a command; write \"pass:NAME\" or \"refuse:NAME\"", quoted(.0))]
@@ -79,7 +79,7 @@ pub enum UnknownCommandError {
     Known(String),
 }
 
-/// An entry of `unknown_commands`: a name in lower case, and what becomes of it.
+/// An entry of `unknown_commands`: a name in lower case, and how that command is treated.
 pub fn unknown_command(text: &str) -> Result<(Vec<u8>, OperatorSays), UnknownCommandError> {
     let wrong = || UnknownCommandError::Word(text.to_owned());
     let (word, command) = text.split_once(':').ok_or_else(wrong)?;

@@ -1,5 +1,5 @@
-//! Where the proxy's own sentinels send their clients, and those that have nowhere to send them. What is said of a sentinel in the
-//! file is read by `present`.
+//! The address to which the proxy's own sentinels send their clients, and which sentinels have no such address. What
+//! the file says about a sentinel is read by `present`.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,9 @@ use super::listener::Listener;
 use super::present::{Advertise, Present};
 use crate::net::listener::is_loopback;
 
-/// Where the clients of a sentinel with `advertise = "auto"` are sent: the first listener with an IP address and the
-/// same `tls` that is no sentinel; its place among them all, and its address. Where that is all addresses of the machine,
-/// the host is the one that the client has reached the sentinel by.
+/// Where a sentinel with `advertise = "auto"` sends its clients: to the first listener with an IP address and the same
+/// `tls` that is no sentinel. Returns its place among all listeners, and its address. If that address means all
+/// addresses of the machine, the host is the one by which the client reached the sentinel.
 pub fn target<'a>(listeners: impl Iterator<Item = &'a Listener>, tls: bool) -> Option<(usize, SocketAddr)> {
     listeners.enumerate().find_map(|(index, listener)| {
         let is_it = listener.present == Present::Standalone && listener.tls == tls;
@@ -19,7 +19,7 @@ pub fn target<'a>(listeners: impl Iterator<Item = &'a Listener>, tls: bool) -> O
     })
 }
 
-/// Says which sentinels have nothing to name. `listen` is the address on top of the file, unless that is off.
+/// Reports sentinels that have no address to name. `listen` is the address at the top of the file, unless that is off.
 pub(super) fn check(listen: Option<&Listener>, listeners: &[(Listener, Place)], findings: &mut Findings) {
     let all = || {
         let further = listeners.iter().map(|(listener, _)| listener);

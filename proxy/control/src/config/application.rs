@@ -1,5 +1,5 @@
-//! `[[application]]`: what the operator calls the applications whose clients do not say it themselves. Reads and checks
-//! those tables; which client one of them means is [`crate::telemetry::applications`].
+//! `[[application]]`: the operator's names for applications whose clients do not send one. Reads and checks those
+//! tables; [`crate::telemetry::applications`] finds the table that matches a client.
 
 use bytes::Bytes;
 
@@ -14,10 +14,10 @@ use crate::net::entrance::Entrance;
 
 /// Tables in one file. Clients are compared with all of them.
 const MAX_APPLICATIONS: usize = 1_000;
-/// Networks of one of them.
+/// Networks of one table.
 const MAX_NETWORKS: usize = 100;
 
-/// In metrics it stands for every application without a name here.
+/// In metrics this label stands for all applications without a name here.
 const OTHERS: &str = "__other__";
 
 key_table! { pub(super) KEYS =
@@ -30,27 +30,28 @@ key_table! { pub(super) KEYS =
     listener: "\"unix:/run/lockwarden/redis.sock\"",
 }
 
-/// One checked `[[application]]`: what holds of a client that belongs to it. At least one condition is there.
+/// One checked `[[application]]`: the conditions that a client must meet to belong to it. At least one condition is
+/// set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationRule {
-    /// Several may share it.
+    /// Several tables may share a name.
     pub name: String,
-    /// It comes from one of these; empty: from anywhere.
+    /// The client comes from one of these networks; empty: from anywhere.
     pub(crate) from: Vec<Network>,
-    /// A glob of its program, service unit or container.
+    /// A glob of its program, its service unit or its container.
     pub process: Option<Bytes>,
     /// A glob of its ACL user.
     pub(crate) user: Option<Bytes>,
-    /// A glob of the name that it takes by `CLIENT SETNAME`.
+    /// A glob of the name that it sets with `CLIENT SETNAME`.
     pub(crate) client: Option<Bytes>,
     /// A glob of the name in its certificate.
     pub(crate) certificate: Option<Bytes>,
-    /// It came in by this address of the proxy's own.
+    /// It connected to this address of the proxy.
     pub(crate) listener: Option<ListenAddress>,
 }
 
 impl ListenAddress {
-    /// Whether a connection that came in so was accepted at this address.
+    /// Whether a connection with this entrance was accepted at this address.
     pub(crate) fn is_reached_by(&self, entrance: &Entrance) -> bool {
         match (self, entrance) {
             (ListenAddress::Tcp(own), Entrance::Tcp(local)) => {
@@ -106,7 +107,7 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
     reader.unknown_keys(&section, belongs_on_top);
     let scope = &section.scope;
     if let Some(from) = from.as_ref().filter(|from| from.value.is_empty()) {
-        // An entry that could not be used was reported.
+        // Unusable entries were already reported.
         let list = section.table.get("from").and_then(|list| list.get_ref().as_array());
         if list.is_some_and(|list| list.is_empty()) {
             reader.error(from.span.clone(), || format!("{scope}from: the list is empty, so it names nobody"));
@@ -134,7 +135,7 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
     })
 }
 
-/// Why a text names no listener.
+/// Why a text is no listener's address.
 #[derive(Debug, thiserror::Error)]
 enum ListenerError {
     #[error(transparent)]
@@ -143,7 +144,7 @@ enum ListenerError {
     AnyPort,
 }
 
-/// An address as `listen` and `[[listener]]` write it.
+/// An address as written in `listen` and `[[listener]]`.
 fn named_listener(text: &str) -> Result<ListenAddress, ListenerError> {
     match listen(text)? {
         ListenAddress::Tcp(address) if address.port() == 0 => Err(ListenerError::AnyPort),

@@ -1,5 +1,5 @@
-//! The audit trail: what is recorded, where, and what happens where that is not possible. Reads and
-//! checks those keys on top of the file; `docs/audit.md` says what they mean.
+//! The audit trail: what is recorded, where, and what happens if recording fails. Reads and checks those keys at the
+//! top of the file; `docs/audit.md` explains them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const MIN_FILE_BYTES: usize = 64 * 1024;
 const MAX_FILE_BYTES: usize = 1 << 40;
 const DEFAULT_SIZE: u64 = 64 << 20;
 
-/// Full files beside the one that is written.
+/// Full files that are kept beside the current one.
 const MAX_KEPT: u64 = 1000;
 const DEFAULT_KEPT: u32 = 5;
 
@@ -25,7 +25,7 @@ const LEVELS: [(&str, AuditLevel); 3] =
 pub struct Limits {
     /// Bytes in one file; `None`: it is never rotated.
     pub(crate) max_size: Option<u64>,
-    /// Full files that are kept beside the one that is written.
+    /// Full files that are kept beside the current one.
     pub(crate) keep: u32,
 }
 
@@ -34,7 +34,7 @@ pub struct Limits {
 pub enum AuditLevel {
     /// Nothing.
     Off,
-    /// What was changed or refused, would have been, or went wrong.
+    /// Commands that were changed or refused, would have been, or failed.
     #[default]
     Problems,
     /// Every decision, with everything that the policies saw.
@@ -45,7 +45,7 @@ impl AuditLevel {
     /// Every level.
     pub(crate) const ALL: [AuditLevel; 3] = [AuditLevel::Off, AuditLevel::Problems, AuditLevel::All];
 
-    /// The word of the configuration.
+    /// The word in the configuration.
     pub const fn word(self) -> &'static str {
         match self {
             AuditLevel::Off => "off",
@@ -69,15 +69,16 @@ pub enum AuditTarget {
 pub struct AuditConfig {
     /// What is recorded.
     pub(crate) level: AuditLevel,
-    /// Where; `None`: nowhere.
+    /// The target; `None`: records are written nowhere.
     pub target: Option<AuditTarget>,
     /// When a file is full, and how many are kept.
     pub(crate) limits: Limits,
-    /// Lock commands are refused while records cannot be written. Only with a target and a level.
+    /// Lock commands are refused while records cannot be written. Set only with a target and a level.
     pub required: bool,
-    /// With every decision recorded: of how many connections in a hundred, 1 to 100. Of the others problems are.
+    /// When every decision is recorded: for which percentage of connections, 1 to 100. For the others, problems are
+    /// recorded.
     pub(crate) questions: u8,
-    /// Makes fingerprints of owner tokens the same everywhere.
+    /// With this key, fingerprints of owner tokens are the same in every proxy.
     pub key: Option<Secret>,
 }
 
@@ -94,7 +95,7 @@ impl Default for AuditConfig {
     }
 }
 
-/// Reads the keys on top of the file. The key of the fingerprints is a secret, which `file` reads.
+/// Reads the keys at the top of the file. The fingerprint key is a secret, which `file` reads.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfig {
     let mut audit = AuditConfig::default();
     let level = reader.choice(top, "audit", &LEVELS);
@@ -146,7 +147,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
     audit
 }
 
-/// A text that is no share.
+/// Why a text is no share.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is no share of the connections; write \"2%\", up to \"100%\"", quoted(.0))]
 struct ShareError(String);

@@ -12,7 +12,7 @@ use super::listener::ListenAddress;
 use super::secret;
 use super::secret::{Secret, SecretError};
 
-/// What a URL looks like, for messages.
+/// The form of a URL, for messages.
 const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";
 /// The same for sentinels.
 const SENTINEL_SHAPE: &str =
@@ -22,21 +22,21 @@ const CLUSTER_SHAPE: &str = "redis-cluster://[user[:password]@]host[:port][,host
 /// The same for a unix socket.
 const UNIX_SHAPE: &str = "redis+unix://[user[:password]@]/path[?db=number]";
 
-/// The port that Redis listens on unless told otherwise.
+/// The default port of Redis.
 const REDIS_PORT: u16 = 6379;
-/// The port that Sentinel listens on unless told otherwise.
+/// The default port of Sentinel.
 const SENTINEL_PORT: u16 = 26379;
-/// Sentinels, or nodes of a cluster, in one URL.
+/// The most sentinels, or nodes of a cluster, in one URL.
 const MAX_HOSTS: usize = 16;
-/// Bytes of the name that sentinels know a primary by.
+/// The longest name of a primary in Sentinel, bytes.
 const MAX_PRIMARY_NAME: usize = 128;
 
 /// Which server stands behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// A redis-server (or valkey-server) from `PATH` that the proxy starts and stops itself.
+    /// A redis-server (or valkey-server) found in `PATH`, which the proxy starts and stops itself.
     Private,
-    /// A server that is there already.
+    /// A server that is already running.
     Redis(BackendUrl),
 }
 
@@ -47,17 +47,17 @@ impl Default for Backend {
 }
 
 impl Backend {
-    /// Whether it is a whole cluster.
+    /// Whether it is a cluster as a whole.
     pub fn is_cluster(&self) -> bool {
         matches!(self, Backend::Redis(BackendUrl { target: Target::Cluster(_), .. }))
     }
 }
 
-/// Where a server is and how to log in for the proxy's own connections. Prints without the password.
+/// Where a server is, and the login for the proxy's own connections. Prints without the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendUrl {
     pub target: Target,
-    /// Over TLS, which only an address with a port has.
+    /// Use TLS; only for addresses with a port.
     pub tls: bool,
     /// ACL user; `None` is Redis's `default`.
     pub user: Option<String>,
@@ -75,16 +75,17 @@ pub enum Target {
         host: String,
         port: u16,
     },
-    /// A unix socket, by its whole path.
+    /// A unix socket, by its absolute path.
     Unix(PathBuf),
-    /// Wherever these sentinels say that it is.
+    /// The primary that these sentinels name.
     Sentinel(SentinelTarget),
-    /// The primaries of a cluster, as these of its nodes tell: hosts and ports, of which there is at least one.
+    /// The primaries of a cluster, as its nodes name them: hosts and ports of some nodes, at least one.
     Cluster(Vec<(String, u16)>),
 }
 
 impl Target {
-    /// Whether a client that connects here surely comes to this listener of this machine. No name but `localhost` is looked up.
+    /// Whether a client that connects here certainly reaches this listener on this machine. No host name but
+    /// `localhost` is resolved.
     pub(super) fn is(&self, listener: &ListenAddress) -> bool {
         match (self, listener) {
             (Target::Tcp { host, port }, ListenAddress::Tcp(listener)) => {
@@ -107,19 +108,19 @@ impl Target {
     }
 }
 
-/// Whom to ask where the primary is.
+/// The sentinels to ask for the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentinelTarget {
     /// Hosts and ports of sentinels, of which there is at least one.
     pub sentinels: Vec<(String, u16)>,
-    /// What they call the primary.
+    /// Their name for the primary.
     pub name: String,
-    /// How they want to be logged in to.
+    /// The login for the sentinels.
     pub login: Option<BackendLogin>,
 }
 
 impl BackendUrl {
-    /// That server without a login, database 0.
+    /// The server at this address, without a login, database 0.
     pub fn at(target: Target) -> BackendUrl {
         BackendUrl { target, tls: false, user: None, password: None, db: 0 }
     }
@@ -150,7 +151,7 @@ impl fmt::Display for BackendUrl {
     }
 }
 
-/// Several addresses, with commas between them.
+/// Prints several addresses, separated by commas.
 struct Hosts<'a>(&'a [(String, u16)]);
 
 impl fmt::Display for Hosts<'_> {
@@ -163,7 +164,7 @@ impl fmt::Display for Hosts<'_> {
     }
 }
 
-/// An address as URLs spell it.
+/// Prints an address as in a URL.
 pub struct HostAndPort<'a>(pub &'a str, pub u16);
 
 impl fmt::Display for HostAndPort<'_> {
@@ -185,7 +186,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// Why a text names no backend. It repeats nothing that could be a password.
+/// Why a text is no backend. The message repeats nothing that could be a password.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendUrlError {
     #[error("\"{0}\" has no scheme; write \"redis://{0}\"")]
@@ -348,7 +349,7 @@ fn hosts_and_ports(hosts: &str, usual: u16) -> Result<Vec<(String, u16)>, Backen
     hosts.split(',').map(|host| host_and_port_or(host, usual)).collect()
 }
 
-/// What stands before `?db=1`, and the database; any other option is `wrong`.
+/// The part before `?db=1`, and the database number; any other option is the error `wrong`.
 fn with_database(rest: &str, wrong: BackendUrlError) -> Result<(&str, u32), BackendUrlError> {
     let Some((before, options)) = rest.split_once('?') else {
         return Ok((rest, 0));

@@ -1,4 +1,4 @@
-//! `[backend_login]`: how the proxy's own connections log in where a password does not stay the same. Reads and checks the
+//! `[backend_login]`: how the proxy's own connections log in if the password changes over time. Reads and checks the
 //! table; the password itself is read when a connection is made ([`lockwarden_dataplane::backend`]).
 
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use super::value;
 
 /// Words of a command.
 const MAX_WORDS: usize = 64;
-/// Between two logins on an open connection. Tokens of cloud services live for 15 minutes and more.
+/// The shortest time between two logins on an open connection. Tokens of cloud services are valid for 15 minutes or
+/// more.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 const MAX_REFRESH: Duration = Duration::from_secs(86_400);
 
@@ -22,7 +23,7 @@ key_table! { pub(super) KEYS =
     refresh: "\"10m\"",
 }
 
-/// Who the proxy's own connections are, and where their password comes from.
+/// The user of the proxy's own connections, and the source of their password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendLogin {
     /// The ACL user.
@@ -32,11 +33,11 @@ pub struct BackendLogin {
     pub refresh: Option<Duration>,
 }
 
-/// Where a password is read each time that one is needed.
+/// The source from which the password is read each time it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
     File(PathBuf),
-    /// What this program prints.
+    /// The output of this program.
     Command(Vec<String>),
 }
 
@@ -84,7 +85,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(Ba
     Some((login, reader.document.place(section.span)))
 }
 
-/// Why a text is no user.
+/// Why a text is no user name.
 #[derive(Debug, thiserror::Error)]
 #[error("an ACL user has no blanks and at least one character")]
 pub(super) struct UserError;

@@ -1,5 +1,5 @@
-//! `[[certificate_login]]`: clients that may come without a password, told by the name in their certificate, and the ACL user
-//! that they are then. Reads and checks those tables; the password is read when such a client connects.
+//! `[[certificate_login]]`: which clients need no password because of the name in their certificate, and which ACL user
+//! they become. Reads and checks those tables; the password is read when such a client connects.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::secret::password_in;
 use super::value;
 use crate::net::tls::{ClientCertificates, ListenerFiles, NamedBy};
 
-/// Tables in one file. The name of a client is compared with all of them when it connects.
+/// The most tables in one file. Each connecting client's name is compared with all of them.
 const MAX_LOGINS: usize = 1_000;
 
 key_table! { pub(super) KEYS =
@@ -28,9 +28,9 @@ key_table! { pub(super) KEYS =
 pub struct CertificateLogin {
     /// A glob of the name in a certificate.
     pub(crate) name: Bytes,
-    /// The ACL user that such a client is.
+    /// The ACL user of such a client.
     pub user: String,
-    /// Holds that user's password, and is read for each such client.
+    /// The file with that user's password; it is read for each such client.
     pub password_file: PathBuf,
 }
 
@@ -61,19 +61,19 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Certificate
     Some((login, reader.document.place(section.span.clone())))
 }
 
-/// Whether the common name that a balancer tells is the name in its client's certificate. Where the proxy reads
-/// certificates itself it is only if those are read in the same way.
+/// Whether the common name that a load balancer sends may be used as the name in a certificate. If the proxy also reads
+/// certificates itself, only if it uses their common name too.
 pub fn takes_common_names(tls: Option<&ListenerFiles>) -> bool {
     tls.is_none_or(|tls| tls.client_name == NamedBy::CommonName)
 }
 
-/// Whether who comes over TLS needs a certificate.
+/// Whether clients that connect over TLS need a certificate.
 pub fn needs_certificates(tls: Option<&ListenerFiles>) -> bool {
     let clients = tls.and_then(|tls| tls.clients.as_ref());
     clients.is_some_and(|(_, wanted)| *wanted == ClientCertificates::Require)
 }
 
-/// Says so where no client can have a name.
+/// Reports if no client can have a name.
 pub(super) fn check(
     logins: &[(CertificateLogin, Place)],
     tls: Option<&ListenerFiles>,

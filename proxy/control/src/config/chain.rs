@@ -1,4 +1,4 @@
-//! `policies`: the names of a chain in their order. Who they are is known to the caller.
+//! `policies`: the names of a chain, in order. The caller knows which policies exist.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use super::policy::UnknownPolicy;
 use super::reader::{Reader, Section};
 use super::suggest::quoted;
 
-/// Policies in one chain.
+/// The most policies in one chain.
 const MAX_CHAIN: usize = 32;
 
 /// Why a name cannot stand in a chain.
@@ -19,8 +19,8 @@ enum ChainError {
     Twice(String),
 }
 
-/// The chain as far as its names are known, `unsaid` where the table says none; `None` if a part of it could not be read, so
-/// that nothing is said about what is not in it.
+/// The chain as far as its names are known; `unsaid` if the table does not set it. `None` if a part of it could not be
+/// read: then nothing is reported as missing from it.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     section: &Section<'_, '_>,
@@ -48,7 +48,7 @@ pub(super) fn read(
         .then(|| chain.value.into_iter().map(|policy| policy.value).collect())
 }
 
-/// How many entries a list has, those with errors included.
+/// The number of entries of a list, including those with errors.
 pub(super) fn entries(section: &Section<'_, '_>, key: &str) -> usize {
     let list = section.table.get(key).and_then(|value| value.get_ref().as_array());
     list.map_or(0, |items| items.len())

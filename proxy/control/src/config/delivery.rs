@@ -1,17 +1,17 @@
-//! The keys on top of the file that are about modules from elsewhere.
+//! The keys at the top of the file about modules that are not local files.
 
 use std::path::PathBuf;
 
 use super::reader::{Reader, Section};
 
-/// How modules come from elsewhere, and which of them are taken.
+/// How such modules are fetched, and which are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryConfig {
     /// A module has to be pinned or signed.
     pub(crate) require_signed: bool,
-    /// The folder in which those are kept that came from elsewhere.
+    /// The folder in which fetched modules are kept.
     pub(crate) policy_cache: Option<PathBuf>,
-    /// Logins of registries, in Docker's form.
+    /// The file with the logins for registries, in Docker's format.
     pub(crate) registry_auth_file: Option<PathBuf>,
 }
 

@@ -1,6 +1,5 @@
-//! The configuration file as text: read within a bound, parsed to a tree of values that know where
-//! they stand, byte offsets turned into lines and columns. Knows TOML and no key of ours; `reader`
-//! looks into the tree.
+//! The configuration file as text: read within a size limit, and parsed to a tree of values with their positions. Turns
+//! byte offsets into lines and columns. Knows TOML, but none of our keys; `reader` looks into the tree.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,7 +25,7 @@ pub(super) struct Document<'a> {
     line_starts: Vec<usize>,
 }
 
-/// The file's text; what kept it from being read is a finding.
+/// The file's text; an error while reading it becomes a finding.
 pub(super) fn read(path: &Path, findings: &mut Findings) -> Option<String> {
     let whole = || Place::File { path: path.to_owned(), position: None };
     let mut bytes = Vec::new();
@@ -58,7 +57,7 @@ impl<'a> Document<'a> {
         Document { path, text, line_starts }
     }
 
-    /// The tree of values; every error of syntax is a finding.
+    /// The tree of values; every syntax error becomes a finding.
     pub(super) fn parse(&self, findings: &mut Findings) -> Option<Spanned<DeTable<'a>>> {
         if let Some(offset) = too_deep_key(self.text) {
             let message = format!("a key has more than {MAX_KEY_PARTS} parts");
@@ -69,7 +68,7 @@ impl<'a> Document<'a> {
         let mut last_line = 0;
         for error in &errors {
             let position = self.position(error.span().map_or(0, |span| span.start));
-            // What follows an error on its own line is mostly its echo.
+            // Further errors on the same line are mostly consequences of the first.
             if position.line != last_line {
                 findings.error(self.at(position), format!("not valid TOML: {}", error.message()));
             }
@@ -85,15 +84,15 @@ impl<'a> Document<'a> {
         Position { line, column: before.chars().count() + 1 }
     }
 
-    /// Where in the file a byte of a string's value stands: `span` is the string with its quotes, `at` a byte of its value.
-    /// What an escape stands for is found where the escape begins.
+    /// The position in the file of one byte of a string's value: `span` is the string with its quotes, `at` the offset
+    /// of the byte in the value. Inside an escape, this is where the escape begins.
     pub(super) fn offset_in_string(&self, span: &Range<usize>, at: usize) -> usize {
         let text = self.text.get(span.clone()).unwrap_or_default().as_bytes();
         let is_long = text.starts_with(b"\"\"\"") || text.starts_with(b"'''");
         let has_escapes = text.starts_with(b"\"");
         let mut rest = text.get(if is_long { 3 } else { 1 }..).unwrap_or_default();
         if is_long {
-            // A line end behind the quotes is no part of the value.
+            // A line end directly after the opening quotes is not part of the value.
             rest = rest.strip_prefix(b"\n").or_else(|| rest.strip_prefix(b"\r\n")).unwrap_or(rest);
         }
         let mut passed = 0;
@@ -109,8 +108,7 @@ impl<'a> Document<'a> {
         self.at(self.position(span.start))
     }
 
-    /// A path that the file names: a relative one starts at the file's own directory, wherever the
-    /// proxy was started.
+    /// A path named in the file: a relative one starts at the file's own directory, wherever the proxy was started.
     pub(super) fn beside(&self, named: &Path) -> PathBuf {
         self.path.parent().map_or_else(|| named.to_owned(), |directory| directory.join(named))
     }
@@ -120,7 +118,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// How many bytes of a basic string stand for how many of its value.
+/// How many bytes of a basic string form how many bytes of its value.
 fn escaped(text: &[u8]) -> (usize, usize) {
     let [b'\\', escape, digits @ ..] = text else {
         return (1, 1);
@@ -134,7 +132,7 @@ fn escaped(text: &[u8]) -> (usize, usize) {
         b'x' => letter(2),
         b'u' => letter(4),
         b'U' => letter(8),
-        // A line that goes on in the next.
+        // A line that continues on the next one.
         b' ' | b'\t' | b'\r' | b'\n' => {
             let blanks = text[1..].iter().take_while(|byte| byte.is_ascii_whitespace());
             (1 + blanks.count(), 0)
@@ -143,9 +141,8 @@ fn escaped(text: &[u8]) -> (usize, usize) {
     }
 }
 
-/// Where a dotted key or table header with too many parts begins to be too long. Strings and
-/// comments are skipped by TOML's own rules; only `[a-zA-Z0-9_-]`, dots, blanks and quotes continue
-/// a key.
+/// The offset at which a dotted key or table header exceeds the limit of parts. Strings and comments are skipped by
+/// TOML's own rules; only `[a-zA-Z0-9_-]`, dots, blanks and quotes continue a key.
 fn too_deep_key(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut at, mut dots) = (0, 0);
@@ -171,7 +168,7 @@ fn too_deep_key(text: &str) -> Option<usize> {
     None
 }
 
-/// The offset behind the string that begins at `start` with its quote.
+/// The offset after the string whose opening quote is at `start`.
 fn after_string(bytes: &[u8], start: usize) -> usize {
     let quote = bytes[start];
     let triple = bytes[start..].starts_with(&[quote; 3]);

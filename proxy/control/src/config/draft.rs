@@ -1,6 +1,6 @@
-//! The configuration while its layers are put on one another: built-in, file, environment, flags.
-//! Remembers who said what, finds what does not fit together, and is turned into a [`Config`] once.
-//! It reads nothing itself; `file` and `overrides` fill it.
+//! The configuration while its layers are put on top of each other: built-in, file, environment, flags. Remembers the
+//! source of each value, finds conflicts, and is turned into a [`Config`] once. It reads nothing itself; `file` and
+//! `overrides` fill it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::net::tls::{BackendFiles, ListenerFiles};
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
 
-/// A value and who said it last; nobody means that it is built in.
+/// A value and the place of its last source; without a place it is built in.
 pub(super) struct Layered<T> {
     value: T,
     place: Option<Place>,
@@ -33,7 +33,7 @@ impl<T> Layered<T> {
         Layered { value, place: None }
     }
 
-    /// The next layer's word. `None` stands for one that could not be used and was reported.
+    /// The next layer's value. `None` stands for one that was unusable and was reported.
     pub(super) fn set(&mut self, value: Option<T>, place: Place) {
         if let Some(value) = value {
             self.value = value;
@@ -44,7 +44,7 @@ impl<T> Layered<T> {
 
 /// See the module.
 pub(super) struct Draft {
-    /// Everything of which neither the layer nor the place matters.
+    /// Values for which neither the layer nor the place matters.
     pub(super) config: Config,
     pub(super) listen: Layered<Option<ListenAddress>>,
     pub(super) backend: Layered<Backend>,
@@ -53,21 +53,21 @@ pub(super) struct Draft {
     pub(super) admin_token: Layered<Option<Secret>>,
     pub(super) metrics: Layered<Option<SocketAddr>>,
     pub(super) cluster_node: Layered<bool>,
-    /// Each `[[listener]]`, and where it stands; so with the others.
+    /// Each `[[listener]]` with its place; likewise the fields below.
     pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend_login: Option<(BackendLogin, Place)>,
     pub(super) backend_tls: Option<(BackendFiles, Place)>,
-    /// How sentinels want to be logged in to.
+    /// The login for sentinels.
     pub(super) sentinel: Option<(BackendLogin, Place)>,
     pub(super) tls: Option<(ListenerFiles, Place)>,
     pub(super) guards: Vec<(GuardConfig, Place)>,
     pub(super) certificate_logins: Vec<(CertificateLogin, Place)>,
-    /// Whether every namespace's name is known, so that another name is certainly wrong.
+    /// Whether every namespace's name could be read, so that an unknown name is certainly wrong.
     pub(super) all_named: bool,
 }
 
 impl Draft {
-    /// What holds where nobody says otherwise.
+    /// The defaults.
     pub(super) fn built_in() -> Draft {
         Draft {
             config: Config::built_in(),
@@ -89,8 +89,7 @@ impl Draft {
         }
     }
 
-    /// The last checks, across fields and layers, and the result. It is to be used only where no
-    /// finding is an error.
+    /// Makes the last checks, across fields and layers, and returns the result. Use it only if no finding is an error.
     pub(super) fn finish(mut self, source: Option<&Path>, findings: &mut Findings) -> Config {
         self.check_addresses(findings);
         self.check_backend_is_another(findings);
@@ -148,7 +147,7 @@ impl Draft {
             for (other, other_address, other_place) in &addresses[..index] {
                 // Port 0 asks the system for any free port, so two of them differ.
                 let is_fixed = address.as_ref().is_some_and(|address| address.tcp().is_none_or(|tcp| tcp.port() != 0));
-                // The later layer is what its author can mend; built-in addresses differ.
+                // The error points at the later layer, whose author can fix it; built-in addresses differ.
                 if let (true, Some(address), Some(place)) =
                     (is_fixed && address == other_address, address, place.or(*other_place))
                 {
@@ -200,7 +199,7 @@ impl Draft {
         }
     }
 
-    /// A node is one server with an address of its own.
+    /// A node is a single server with its own address.
     fn check_cluster_node(&self, findings: &mut Findings) {
         let (true, Some(place)) = (self.cluster_node.value, &self.cluster_node.place) else {
             return;
@@ -232,7 +231,7 @@ impl Draft {
     }
 
     fn check_admin_token(&self, findings: &mut Findings) {
-        // One that could not be used was reported, and counts as given.
+        // An unusable token was reported, and counts as given.
         let token_was_given = self.admin_token.place.is_some();
         if let (Some(admin), Some(place), false) = (self.admin.value, &self.admin.place, token_was_given)
             && !admin.ip().to_canonical().is_loopback()
@@ -246,8 +245,7 @@ impl Draft {
         }
     }
 
-    /// A password may come in the URL or by itself. The later layer wins; twice in one layer is a
-    /// mistake.
+    /// A password may be in the URL or a key of its own. The later layer wins; two passwords in one layer are an error.
     fn give_backend_its_password(&mut self, findings: &mut Findings) {
         let url_place = self.backend.place.as_ref();
         let Layered { value: password, place: password_place } = &self.backend_password;
@@ -272,7 +270,7 @@ impl Draft {
                     let message = "the backend's URL has a password already; keep one of them";
                     findings.error(password_place.clone(), message.to_owned());
                 }
-                // `None`, built in, is less than any layer.
+                // `None`, for built in, sorts before any layer.
                 let later = layer_of(password_place.as_ref()) > layer_of(url_place);
                 if let Some(password) = password
                     && (url.password.is_none() || later)

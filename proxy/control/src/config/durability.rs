@@ -1,12 +1,12 @@
-//! `durability` of a namespace: how many replicas must confirm a grant before its client hears of it, and how long they have for that;
-//! and whether nothing is granted where the server is not fit for it.
+//! `durability` of a namespace: how many replicas must confirm a grant before the client gets its reply, and how long
+//! that may take; and whether nothing is granted while the server cannot provide this.
 
 use lockwarden_lock::rules::Durability;
 
 use super::suggest::quoted;
 use super::value;
 
-/// A client waits so long at most, ms.
+/// The longest time that a client waits, ms.
 const MAX_WAIT_MS: u16 = 1_000;
 /// Replicas of one primary.
 const MAX_REPLICAS: u16 = 64;
@@ -26,7 +26,7 @@ pub(super) enum DurabilityError {
     Time(String),
 }
 
-/// Reads a value; nothing for `none`.
+/// Parses a value; `None` for `none`.
 pub(super) fn durability(text: &str) -> Result<Option<Durability>, DurabilityError> {
     if text == "none" {
         return Ok(None);

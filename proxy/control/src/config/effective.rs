@@ -1,6 +1,6 @@
-//! What is in force, key by key, and who said it: built in, the file and its line, an environment variable, a flag, or an
-//! order while the proxy runs. Values stand here as TOML, as they were written; secrets stand here never. It is for people
-//! only: the proxy itself goes by [`super::Config`].
+//! The values in force, key by key, and the source of each: built in, the file with its line, an environment variable,
+//! a flag, or an order while the proxy runs. Values are shown as TOML, as they were written; secrets are never shown.
+//! This is for people only: the proxy itself uses [`super::Config`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,23 +19,23 @@ use super::policy::BUILT_IN_POLICIES;
 use super::reader::{Key, number};
 use super::stage::Stage;
 
-/// Said in place of a value that is nobody's business.
+/// Shown instead of a secret value.
 const HIDDEN: &str = "(hidden)";
-/// Tables of which there is one.
+/// Tables that exist at most once.
 const TABLES: [&str; 3] = ["backend_login", "backend_tls", "tls"];
-/// The longest value that is told whole, characters.
+/// The longest value that is shown whole, in characters.
 const MAX_VALUE: usize = 1_000;
-/// The chain of a namespace that has rules and says no chain.
+/// The default chain of a namespace with rules.
 const WITH_RULES: &str = "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"rules\"]";
 
-/// Who said a value.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody, so it is the default.
+    /// None: it is the default.
     Default,
     /// The file, a variable or a flag.
     Place(Place),
-    /// An operator, since the configuration was read.
+    /// An operator's order, given after the configuration was read.
     Order,
 }
 
@@ -52,15 +52,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One key and what holds for it.
+/// One key and its value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The table that it is in, such as `namespace orders`; `None`: the top of the file.
+    /// The table of the key, such as `namespace orders`; `None`: the top of the file.
     pub table: Option<String>,
     pub key: String,
-    /// As TOML, or words in parentheses.
+    /// As TOML, or as words in parentheses.
     pub value: String,
-    /// Whether the value is what holds where nobody says anything.
+    /// Whether the value equals the default.
     pub is_default: bool,
     pub origin: Origin,
 }
@@ -79,7 +79,7 @@ struct Table {
     said: BTreeMap<String, Said>,
 }
 
-/// Everything that somebody said, each value by the last who said it.
+/// All values that were set, each from its last source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sayings {
     top: BTreeMap<String, Said>,
@@ -87,7 +87,7 @@ pub struct Sayings {
 }
 
 impl Sayings {
-    /// The file said all this.
+    /// Records all values of the file.
     pub(super) fn in_file(&mut self, document: &Document<'_>, tree: &DeTable<'_>) {
         for (key, value) in tree {
             let name: &str = key.get_ref();
@@ -113,7 +113,7 @@ impl Sayings {
         }
     }
 
-    /// A variable or flag said this of a key on top.
+    /// Records the value that a variable or flag sets for a key at the top.
     pub(super) fn put(&mut self, key: &str, text: &str, place: Place) {
         let value = match key {
             "backend" => url(text),
@@ -122,24 +122,24 @@ impl Sayings {
             _ => toml::Value::from(text).to_string(),
         };
         if key == "admin_token" {
-            // What the file says of it counts no more.
+            // The file's value no longer applies.
             self.top.remove("admin_token_file");
         }
         let origin = Origin::Place(place);
         self.top.insert(key.to_owned(), Said { value, origin });
     }
 
-    /// A variable or flag said which mode a namespace, or `guard:NAME`, is in, for everybody.
+    /// Records the mode that a variable or flag sets for a namespace, or for `guard:NAME`, for all clients.
     pub(super) fn put_mode(&mut self, namespace: &str, mode: &str, place: Place) {
         self.switch(namespace, mode, Origin::Place(place));
     }
 
-    /// An operator ordered which mode a namespace, or `guard:NAME`, is in, for everybody.
+    /// Records the mode that an operator ordered for a namespace, or for `guard:NAME`, for all clients.
     pub fn order_mode(&mut self, namespace: &str, mode: &str) {
         self.switch(namespace, mode, Origin::Order);
     }
 
-    /// An operator ordered whom the chain answers that is asked beside the one of this namespace.
+    /// Records the stage that an operator ordered for the `next` chain of this namespace.
     pub fn order_stage(&mut self, namespace: &str, stage: Stage) {
         let said = Said { value: format!("\"{stage}\""), origin: Origin::Order };
         self.table("namespace", namespace).said.insert("next.stage".to_owned(), said);
@@ -158,14 +158,14 @@ impl Sayings {
     fn table(&mut self, kind: &str, name: &str) -> &mut Table {
         let is_it = |table: &Table| table.kind == kind && table.name == name;
         let place = self.tables.iter().position(is_it).unwrap_or_else(|| {
-            // The built-in one is in no file.
+            // The built-in namespace is in no file.
             self.tables.push(Table::new(kind, name));
             self.tables.len() - 1
         });
         &mut self.tables[place]
     }
 
-    /// Every key, with what holds for it. `namespaces` are those in force.
+    /// Every key with its value. `namespaces` are those in force.
     pub fn settings<'a>(&self, namespaces: impl Iterator<Item = &'a str>) -> Vec<Setting> {
         let mut all = Vec::new();
         fill(&mut all, None, TOP_KEYS, &self.top, |key| key.default);
@@ -185,7 +185,7 @@ impl Sayings {
             let is_strict = durability.is_some_and(|said| said.value.starts_with("\"strict:"));
             let has_rules = table.said.keys().any(|key| key.starts_with("rule."));
             let default = |key: &Key| match key.name {
-                // They bring their policy with them.
+                // Rules add their policy to the chain.
                 "policies" if has_rules => Some(WITH_RULES),
                 "quarantine" if is_strict => Some("\"auto\""),
                 _ => key.default,
@@ -213,7 +213,7 @@ impl Table {
     }
 }
 
-/// The known keys of a table in their order, then what else was said there.
+/// The known keys of a table in their order, then other keys that were set.
 fn fill(
     all: &mut Vec<Setting>,
     table: Option<&str>,
@@ -234,7 +234,7 @@ fn fill(
         match (said.get(key.name), default(key)) {
             (Some(said), default) => put(key.name, &said.value, &said.origin, default),
             (None, Some(value)) => put(key.name, value, &Origin::Default, None),
-            // A list of tables, or a table: what is in it stands by itself.
+            // A table, or a list of tables: its contents are listed separately.
             (None, None) => {}
         }
     }
@@ -255,7 +255,7 @@ fn said(document: &Document<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Sai
             Some(_) | None => HIDDEN.to_owned(),
         },
         ("backend", DeValue::String(text)) => url(text),
-        // A client that knows one can take its name.
+        // A client that knows such a name can use it.
         ("admin_identities", DeValue::Array(names)) if !names.is_empty() => {
             format!("({} hidden)", names.len())
         }
@@ -288,12 +288,12 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
     read
 }
 
-/// Puts down what a table says, `before` each of its keys; tables in it by the names of their keys.
+/// Records the values of a table, with `before` as a prefix of each key. Inner tables become part of the key names.
 fn put_all(read: &mut Table, document: &Document<'_>, before: &str, table: &DeTable<'_>) {
     for (key, value) in table {
         let key: &str = key.get_ref();
         match value.get_ref() {
-            // The table's name says it.
+            // It is part of the table's title.
             _ if key == "name" => {}
             DeValue::Table(next) if key == "next" => put_all(read, document, "next.", next),
             DeValue::Array(rules) if key == "rule" => {
@@ -317,7 +317,7 @@ fn put_all(read: &mut Table, document: &Document<'_>, before: &str, table: &DeTa
                     let settings = settings.get_ref().as_table().into_iter().flatten();
                     for (setting, value) in settings {
                         let mut said = said(document, "", value);
-                        // What others are told is their authors' affair.
+                        // Settings of policies that do not ship with the proxy may be secret.
                         if !BUILT_IN_POLICIES.contains(&policy) {
                             said.value = HIDDEN.to_owned();
                         }
@@ -333,7 +333,7 @@ fn put_all(read: &mut Table, document: &Document<'_>, before: &str, table: &DeTa
     }
 }
 
-/// Without the password.
+/// The URL without its password.
 fn url(text: &str) -> String {
     match backend::backend(text) {
         Ok(backend) => toml::Value::from(backend.to_string()).to_string(),

@@ -1,5 +1,5 @@
-//! `enforce_for`: a namespace in monitor mode carries refusals out for these clients already. Reads
-//! and checks that one table; which client it means is [`crate::ruleset::rollout`].
+//! `enforce_for`: the clients whose refusals a namespace in monitor mode already carries out. Reads and checks that one
+//! table; [`crate::ruleset::rollout`] decides whether a client belongs to it.
 
 use bytes::Bytes;
 use toml::de::DeValue;
@@ -9,11 +9,11 @@ use super::reader::{Found, Reader, Section, described, key_table};
 use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 
-/// Globs of clients in one namespace. Every client is compared with all of them, once.
+/// The most client globs in one namespace. Every client is compared with all of them once.
 const MAX_CLIENTS: usize = 100;
 /// Applications in one namespace.
 const MAX_APPLICATIONS: usize = 100;
-/// Globs of certificates' names in one namespace.
+/// The most globs of certificate names in one namespace.
 const MAX_CERTIFICATES: usize = 100;
 
 key_table! { pub(super) KEYS =
@@ -23,17 +23,17 @@ key_table! { pub(super) KEYS =
     percent: "10",
 }
 
-/// Whose refusals are carried out although the namespace is in monitor mode.
+/// The clients whose refusals are carried out although the namespace is in monitor mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnforceFor {
-    /// Globs of client names, ACL users and addresses. Everybody is `*`; empty only where applications or certificates are
-    /// named.
+    /// Globs of client names, ACL users and addresses. `*` means all clients; empty only if applications or
+    /// certificates are named.
     pub clients: Vec<Bytes>,
-    /// Names of `[[application]]` of which none asks for the process.
+    /// Names of `[[application]]` tables, none of which has a condition on the process.
     pub applications: Vec<String>,
     /// Globs of the names in certificates.
     pub certificates: Vec<Bytes>,
-    /// How many in a hundred of the applications among them, 1 to 100.
+    /// The percentage of the matching applications, 1 to 100.
     pub percent: u8,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn read(
     })
 }
 
-/// The entries of a list that is there; the outer `None` is for one that cannot be used.
+/// The entries of a list. The outer `None` means that the list cannot be used.
 fn entries<T>(
     reader: &mut Reader<'_>,
     section: &Section<'_, '_>,
@@ -107,7 +107,7 @@ fn entries<T>(
     if read.value.is_empty() {
         let list = section.table.get(key);
         let list = list.and_then(|list| list.get_ref().as_array());
-        // An entry that could not be used was reported.
+        // Unusable entries were already reported.
         if list.is_some_and(|list| list.is_empty()) {
             reader.error(read.span, || format!("{}{key}: the list is empty, so it names nobody", section.scope));
         }
@@ -128,7 +128,7 @@ enum ApplicationError {
     ByProcess(String),
 }
 
-/// An application that is known before the first command of its clients is judged.
+/// An application that can be identified before its clients' first command is judged.
 fn known_at_once(name: &str, known: &[ApplicationRule]) -> Result<String, ApplicationError> {
     let mut rules = known.iter().filter(|rule| rule.name == name).peekable();
     if rules.peek().is_none() {

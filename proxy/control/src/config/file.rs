@@ -1,6 +1,5 @@
-//! The top of the file: the addresses, the backend, the secrets. Reads what the file says into the
-//! draft, namespaces and policies included; what the environment and the flags say is `overrides`,
-//! what does not fit together is found by `draft`.
+//! The top of the file: addresses, backend, secrets. Reads the whole file into the draft, including namespaces and
+//! policies. The environment and the flags are read by `overrides`; conflicts are found by `draft`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -24,27 +23,27 @@ use super::{
     namespace, network, next_version, policy, secret, sentinel, tls, user_map, value,
 };
 
-/// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
-/// wait so long has to be told (`TimeoutStopSec`).
+/// The longest wait for clients when the proxy stops. Holders of locks may need long; a service manager must be
+/// configured to wait as long (`TimeoutStopSec`).
 const MAX_DRAIN: Duration = Duration::from_secs(3600);
 const MAX_MOVING_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two walks over the server's keys: a walk of its own takes 20 ms for 500 keys.
+/// The shortest time between two walks over the server's keys: a single walk takes 20 ms for 500 keys.
 const MIN_SWEEP: Duration = Duration::from_millis(100);
 const MAX_SWEEP: Duration = Duration::from_secs(86_400);
 
 const SESSIONS: [(&str, Sessions); 2] = [("dedicated", Sessions::Dedicated), ("multiplexed", Sessions::Multiplexed)];
 
-/// Networks of balancers; every new connection is compared with all of them.
+/// The most networks of load balancers; every new connection is compared with all of them.
 const MAX_NETWORKS: usize = 100;
 
-/// No process may have more file descriptors on Linux without changing the kernel's own bound.
+/// On Linux, no process may have more file descriptors unless the kernel's own limit is changed.
 const MAX_CLIENTS: u64 = 1_000_000;
 
-/// What the buffers of clients may take, bytes.
+/// The memory limit for clients' buffers, bytes.
 const MEMORY: RangeInclusive<usize> = 1 << 20..=1 << 40;
 
-/// How old a client's connection may become. Below the first, clients would do little but connect.
+/// The longest age of a client's connection. Below the minimum, clients would spend their time on connecting.
 const CONNECTION_AGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
 
 /// Most namespaces with metric series of their own.
@@ -128,7 +127,7 @@ fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Dr
     }
 }
 
-/// How the proxy runs: what it keeps and logs, how long it waits, how much it takes.
+/// How the proxy runs: what it keeps and logs, how long it waits, and its limits.
 fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, config: &mut Config) {
     if let Some(most) = reader.integer(top, "metrics_max_namespaces", 1..=MAX_METRIC_NAMESPACES) {
         config.metrics_max_namespaces = most.value as usize;
@@ -151,8 +150,8 @@ fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, config: &mut Con
     reader.put(top, "max_memory", most, &mut config.max_memory);
 }
 
-/// Puts what the file says over what is built in. A value that could not be used leaves its place
-/// behind, so that nobody complains that it is missing as well.
+/// Puts the file's value over the built-in one. An unusable value leaves its place, so that it is not also reported as
+/// missing.
 fn layer<T, E: Display>(
     reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
@@ -200,7 +199,7 @@ fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Dra
     }
 }
 
-/// What a key that is not known on top could have been meant as.
+/// A suggestion for a key that is unknown at the top.
 fn elsewhere(key: &str) -> Option<String> {
     let is_in = |keys: &[Key]| keys.iter().any(|known| known.name == key);
     if is_in(namespace::KEYS) {

@@ -1,14 +1,14 @@
-//! What is wrong with a configuration, where, and how bad. Owns the exact text a person reads; it
-//! never decides what is wrong. The places come from `document` (file) and `overrides`.
+//! What is wrong with a configuration, where, and how severe it is. Owns the exact text that people read, but never
+//! decides what is wrong. Positions come from `document` (file) and `overrides`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Findings of one severity that are kept. A file of a mebibyte could hold a hundred thousand
-/// mistakes; nobody reads more than this, and memory stays bounded.
+/// The most findings kept per severity. A file of one MiB could contain a hundred thousand errors; more than this limit
+/// is not readable, and memory stays bounded.
 const KEPT_OF_EACH_SEVERITY: usize = 200;
 
-/// Whether the proxy may start in spite of it.
+/// Whether the proxy may start despite the finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
@@ -26,14 +26,14 @@ pub struct Position {
     pub(crate) column: usize,
 }
 
-/// Where a finding can be mended.
+/// Where a finding can be fixed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the configuration file.
     File {
-        /// The file, as it was named by the caller.
+        /// The file, as the caller named it.
         path: PathBuf,
-        /// Where in it; `None` where the file as a whole is meant.
+        /// The position in it; `None` for the file as a whole.
         position: Option<Position>,
     },
     /// In this environment variable.
@@ -43,7 +43,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Which layer of the configuration it belongs to; a later one is put over an earlier one.
+    /// The layer of the configuration that it belongs to; later layers override earlier ones.
     pub(super) fn layer(&self) -> u8 {
         match self {
             Place::File { .. } => 1,
@@ -74,14 +74,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong, for a person. Prints as `bad.toml:14:12 error: …`, on one line.
+/// One problem, described for people. Prints as `bad.toml:14:12 error: …`, on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether the proxy may start in spite of it.
+    /// Whether the proxy may start despite it.
     pub severity: Severity,
-    /// Where it can be mended.
+    /// Where it can be fixed.
     pub(crate) place: Place,
-    /// The path of the field, what is wrong with it and what to do.
+    /// The path of the key, what is wrong with it, and what to do.
     pub message: String,
 }
 
@@ -107,8 +107,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Prints findings as `lockwarden check` does: one a line, the severities below one another, and
-/// the count on the last line.
+/// Prints findings as `lockwarden check` does: one per line, with the severities aligned, and the count on the last
+/// line.
 pub struct Report<'a>(pub &'a [Finding]);
 
 impl fmt::Display for Report<'_> {
@@ -137,7 +137,7 @@ fn counted(number: usize, word: &str) -> String {
     }
 }
 
-/// Collects findings while a configuration is read, within a bound.
+/// Collects findings while a configuration is read, up to a limit.
 #[derive(Default)]
 pub(super) struct Findings {
     kept: Vec<Finding>,
@@ -164,13 +164,12 @@ impl Findings {
         self.errors > 0
     }
 
-    /// Whether another error would only be counted, so that its text need not be made.
+    /// Whether further errors are only counted, so that their text need not be built.
     pub(super) fn full(&self) -> bool {
         self.errors >= KEPT_OF_EACH_SEVERITY
     }
 
-    /// Everything found, in the order of the places. What was too much for the bound is counted in
-    /// one last finding at `rest`.
+    /// All findings, in the order of their places. Those beyond the limit are counted in one last finding at `rest`.
     pub(super) fn into_sorted(self, rest: Option<&Path>) -> Vec<Finding> {
         let mut sorted = self.kept;
         sorted.sort_by_key(|finding| finding.place.order());

@@ -1,5 +1,5 @@
-//! `[[guard]]`: which data may be written only by whoever holds a lock. Reads and checks those tables; who may write is said
-//! by [`lockwarden_lock::data_guard`].
+//! `[[guard]]`: which data may be written only by the holder of a lock. Reads and checks those tables;
+//! [`lockwarden_lock::data_guard`] decides who may write.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -17,10 +17,10 @@ use super::reader::{Found, Reader, Section, key_table};
 use super::suggest::quoted;
 use super::value;
 
-/// What stands before the name of a guard where it could be that of a namespace, too.
+/// The prefix of a guard's name where a namespace's name is also possible.
 pub const GUARD: &str = "guard:";
 
-/// Names and users that one guard does not judge.
+/// The most names and users that one guard exempts.
 const MAX_EXEMPT: usize = 256;
 
 key_table! { pub(super) KEYS =
@@ -36,11 +36,11 @@ key_table! { pub(super) KEYS =
 /// One checked `[[guard]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardConfig {
-    /// Names it in metrics and errors.
+    /// Its name in metrics and errors.
     pub name: String,
-    /// The patterns of the keys that it guards, as they are written.
+    /// The patterns of the guarded keys, as written.
     pub keys: Vec<String>,
-    /// The locks of which any will do, with the names of the patterns.
+    /// The locks, with the names of the patterns; any one of them is enough.
     pub locks: Vec<String>,
     pub mode: Mode,
     pub unlocked: Unlocked,
@@ -51,12 +51,12 @@ pub struct GuardConfig {
 }
 
 impl GuardConfig {
-    /// What it says, in a few words for people: `lockwarden check` prints it and the log begins with it.
+    /// A short description for people: `lockwarden check` prints it, and the log starts with it.
     pub fn summary(&self) -> String {
         format!("{} are for holders of {}, in {} mode", self.keys.join(" "), self.locks.join(" or "), self.mode.word())
     }
 
-    /// What shows that a writer is the holder.
+    /// What proves that a writer is the holder.
     pub fn proofs(&self) -> impl Iterator<Item = &'static str> {
         let counts = |(_, proof): &&(&str, Proof)| *proof == Proof::Session || self.by_identity;
         PROOFS.iter().filter(counts).map(|(word, _)| *word)
@@ -70,7 +70,7 @@ impl GuardConfig {
         }
     }
 
-    /// As the lock crate takes it. What is no pattern was refused when the file was read.
+    /// The form that the lock crate takes. Invalid patterns were refused when the file was read.
     pub fn guard(&self) -> DataGuard {
         let keys = self.keys.iter();
         let locks = self.locks.iter();
@@ -159,7 +159,7 @@ fn one(
 
 const UNLOCKED: [(&str, Unlocked); 2] = [("refuse", Unlocked::Refuse), ("allow", Unlocked::Allow)];
 
-/// What shows that a writer is the holder.
+/// What proves that a writer is the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     Session,
@@ -185,7 +185,7 @@ fn locks(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<Found<Vec
     reader.required(section, "lock", locks)
 }
 
-/// Each name in a lock occurs in every pattern: otherwise some key would have no lock.
+/// Checks that each name in a lock occurs in every pattern: otherwise some keys would have no lock.
 fn names_fit(reader: &mut Reader<'_>, section: &Section<'_, '_>, keys: &[Found<String>], locks: &[Found<String>]) {
     for lock in locks {
         let Ok(template) = LockTemplate::new(&lock.value) else {
@@ -211,7 +211,7 @@ fn names_fit(reader: &mut Reader<'_>, section: &Section<'_, '_>, keys: &[Found<S
     }
 }
 
-/// Compares guards with the namespaces: their locks must be locks, and numbered ones; their keys must not be.
+/// Checks guards against the namespaces: their locks must be locks with fencing tokens; their keys must not be locks.
 pub(super) fn check(
     guards: &[(GuardConfig, Place)],
     namespaces: &[NamespaceConfig],
@@ -235,7 +235,7 @@ pub(super) fn check(
                 continue;
             };
             let namespace = &namespaces[usize::from(found.0)];
-            // A policy of one's own may number grants, too.
+            // A custom policy may number grants, too.
             let numbers = |policy: &String| policy == "fencing" || !BUILT_IN_POLICIES.contains(&policy.as_str());
             if !namespace.policies.iter().any(numbers) {
                 wrong(format!("namespace {} numbers no grants; add the policy \"fencing\"", quoted(&namespace.name)));

@@ -1,5 +1,5 @@
-//! The keys on top of the file. They have a file of their own because the tables know them too: to say where a key that
-//! stands in one of them belongs.
+//! The keys at the top of the file. They are in a separate file because the tables use them too: to say where a
+//! misplaced key belongs.
 
 use super::reader::key_table;
 
@@ -52,7 +52,7 @@ key_table! { pub(super) TOP_KEYS =
     policy: "[{ name = \"mine\", module = \"mine.wasm\" }]",
 }
 
-/// What to say about a key in a table that belongs on top of the file.
+/// The message for a key in a table that belongs at the top of the file.
 pub(super) fn belongs_on_top(key: &str) -> Option<String> {
     let is_top_key = TOP_KEYS.iter().any(|known| known.name == key && !known.is_table());
     let advice = "it belongs on top of the file, before the first [[namespace]] or [[policy]]";

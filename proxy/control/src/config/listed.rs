@@ -1,4 +1,5 @@
-//! Names, and lists of clients: each entry says by what a client is told, because some of that anybody may claim.
+//! Names, and lists of clients. Each entry says how a client is recognised, because a client may choose its own name
+//! freely.
 
 use std::collections::HashSet;
 
@@ -27,14 +28,14 @@ pub(super) fn name(text: &str) -> Result<String, NameError> {
     }
 }
 
-/// An entry of a list of clients.
+/// An entry in a list of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Who {
-    /// `user:` and an ACL user, or a word by itself.
+    /// `user:` and an ACL user, or the user alone.
     User(String),
     /// `certificate:` and the name in a client's certificate.
     Certificate(String),
-    /// `name:` and what a client calls itself, which anybody may.
+    /// `name:` and the client's own name, which any client may choose.
     Name(String),
 }
 
@@ -61,7 +62,7 @@ impl Who {
         }
     }
 
-    /// An entry of a list that gives rights, so that nothing counts that anybody may claim.
+    /// An entry of a list that grants rights: names that any client may choose are refused.
     pub(super) fn read_proven(text: &str) -> Result<Who, WhoError> {
         match Who::read(text)? {
             Who::Name(_) => Err(WhoError::Claimed(text.to_owned())),
@@ -79,7 +80,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Those of checked entries.
+    /// The list of these checked entries.
     pub fn of(entries: &[String]) -> Listed {
         let mut listed = Listed::default();
         for who in entries.iter().filter_map(|entry| Who::read(entry).ok()) {
@@ -92,7 +93,7 @@ impl Listed {
         listed
     }
 
-    /// Whether a client of this ACL user and name, and with this name in its certificate, is one of them.
+    /// Whether a client with this ACL user, name and certificate name is in the list.
     pub fn has(&self, user: &[u8], name: &[u8], certificate: Option<&str>) -> bool {
         self.users.contains(user)
             || self.names.contains(name)

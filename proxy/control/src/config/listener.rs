@@ -1,4 +1,4 @@
-//! Where clients come in: `listen`, and a `[[listener]]` for each further address. Opens nothing.
+//! Where clients connect: `listen`, and a `[[listener]]` for each further address. Opens nothing.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,11 +17,10 @@ use crate::net::unix_listener::MAX_PATH;
 /// Listeners of one proxy.
 const MAX_LISTENERS: usize = 16;
 
-/// Who may connect to a unix socket unless it is said: its owner and group. Redis asks for `unixsocketperm` in the same
-/// way.
+/// The default mode of a unix socket: its owner and group may connect. `unixsocketperm` is Redis's setting for this.
 const DEFAULT_MODE: u32 = 0o770;
 
-/// What a unix socket begins with.
+/// The prefix of a unix socket's path.
 const UNIX: &str = "unix:";
 
 key_table! { pub(super) KEYS =
@@ -40,7 +39,7 @@ key_table! { pub(super) KEYS =
 pub enum ListenAddress {
     /// Port 0 asks the system for a free one.
     Tcp(SocketAddr),
-    /// A unix socket, by its whole path.
+    /// A unix socket, by its absolute path.
     Unix(PathBuf),
 }
 
@@ -79,7 +78,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// One place where clients come in.
+/// One address where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub address: ListenAddress,
@@ -89,18 +88,18 @@ pub struct Listener {
     pub mode: u32,
     /// The group of a unix socket; `None`: that of the proxy.
     pub group: Option<Group>,
-    /// What clients find there.
+    /// What clients find there, as of this listener.
     pub present: Present,
 }
 
 impl Listener {
-    /// An address without anything else said of it.
+    /// A listener at this address with default settings.
     pub fn at(address: ListenAddress) -> Listener {
         Listener { address, tls: false, mode: DEFAULT_MODE, group: None, present: Present::Standalone }
     }
 }
 
-/// Why a text is not where clients come in.
+/// Why a text is no listener's address.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListenError {
     #[error(transparent)]
@@ -131,7 +130,7 @@ pub(super) fn listen(text: &str) -> Result<ListenAddress, ListenError> {
     Ok(ListenAddress::Unix(path.into()))
 }
 
-/// The same, or `off`.
+/// Such an address, or `off`.
 pub(super) fn listen_or_off(text: &str) -> Result<Option<ListenAddress>, ListenError> {
     match text {
         "off" => Ok(None),
@@ -210,7 +209,7 @@ fn group(text: &str) -> Result<Group, GroupError> {
     }
 }
 
-/// Whether anybody may put files of his own into this folder.
+/// Whether any user may create files in this folder.
 pub(super) fn is_open_to_all(folder: &Path) -> bool {
     const WRITABLE_FOR_OTHERS: u32 = 0o002;
     std::fs::metadata(folder).is_ok_and(|folder| folder.mode() & WRITABLE_FOR_OTHERS != 0)

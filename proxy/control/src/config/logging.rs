@@ -1,6 +1,6 @@
-//! How the log is written, as far as it can be configured.
+//! The configurable part of how the log is written.
 
-/// How lines are to look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text at a terminal, JSON elsewhere.
@@ -8,9 +8,9 @@ pub enum LogFormat {
     Auto,
     /// One JSON object a line.
     Json,
-    /// For people, also where no terminal is.
+    /// For people, even without a terminal.
     Text,
-    /// `ts=… level=… msg=…` and the fields, as some collectors want it.
+    /// `ts=… level=… msg=…` and the fields, as some log collectors expect it.
     Logfmt,
 }
 

@@ -1,10 +1,10 @@
-//! What a configuration means for locks, in one form however it is written, and the hash of that. Two proxies with the
-//! same hash judge every command alike. Addresses, listeners, logins, limits, logs and times that only concern the
-//! process are left out; `docs/operations.md` lists both. [`Meaning::of`] names every field of [`Config`], so a new one
-//! does not compile until it is on one side or the other.
+//! What a configuration means for locks, in one canonical form, and the hash of that form. Two proxies with the same
+//! hash judge every command alike. Addresses, listeners, logins, limits, logs and times that only concern the process
+//! are left out; `docs/operations.md` lists both kinds. [`Meaning::of`] names every field of [`Config`], so a new field
+//! does not compile until it is assigned to one of the kinds.
 //!
-//! A key that is added later says nothing here while it has the value that keeps what was before: otherwise each new
-//! version would have another hash for the same rules.
+//! A key that is added in a later version adds nothing here while its value keeps the earlier behaviour: otherwise each
+//! new version would have another hash for the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -28,21 +28,21 @@ use super::types::Config;
 use super::user_map::UserMapping;
 use super::value::milliseconds;
 
-/// Hex digits of a hash that people compare.
+/// The number of hex digits that people compare.
 const DIGITS: usize = 12;
-/// Pairs of globs that are compared to find out which order of namespaces matters; a comparison takes less than a
-/// microsecond. Beyond it every order counts.
+/// The most pairs of globs that are compared to find out where the order of namespaces matters; a comparison takes less
+/// than a microsecond. With more pairs, the whole order counts.
 const MAX_PAIRS: usize = 250_000;
 
-/// One thing that a configuration says about locks.
+/// One statement of a configuration about locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Says {
-    /// Such as `namespace orders`; `None`: the top of the file.
+    /// The table, such as `namespace orders`; `None`: the top of the file.
     pub table: Option<String>,
     pub key: String,
-    /// In one spelling, whatever the file's.
+    /// In one canonical spelling, however the file writes it.
     pub value: String,
-    /// The value is nobody's business.
+    /// The value may be secret.
     pub is_hidden: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct Meaning {
 }
 
 impl Meaning {
-    /// That of a configuration whose policies are modules with these digests.
+    /// The meaning of a configuration whose policy modules have these digests.
     pub fn of<'a>(config: &Config, digest: impl Fn(&str) -> Option<&'a str>) -> Meaning {
         let Config {
             listeners: _,
@@ -97,7 +97,7 @@ impl Meaning {
         says.on_top("audit_required", required);
         says.on_top("guard", list(sorted(guards.iter().map(guard))));
         says.on_top("user_map", list(sorted(user_map.iter().map(twin))));
-        // Their order counts: the first that a client matches wins.
+        // Their order counts: the first that matches a client wins.
         says.on_top("application", list(applications.iter().map(application)));
         let logins = certificate_logins.iter().map(certificate_login);
         says.on_top("certificate_login", list(logins));
@@ -118,7 +118,7 @@ impl Meaning {
         says.finish()
     }
 
-    /// Everything that it says, in one order.
+    /// Everything that it says, in a fixed order.
     pub fn says(&self) -> &[Says] {
         &self.says
     }
@@ -139,7 +139,7 @@ fn short(digest: impl AsRef<[u8]>) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is said, in the order in which it is hashed.
+/// The statements, in the order in which they are hashed.
 #[derive(Default)]
 struct List {
     says: Vec<Says>,
@@ -162,7 +162,7 @@ impl List {
     fn finish(self) -> Meaning {
         let mut hash = Sha256::new();
         for Says { table, key, value, .. } in &self.says {
-            // No part has a NUL or a line end: what people choose is escaped.
+            // No part contains a NUL or a line end: text chosen by people is escaped.
             hash.update(format!("{}\0{key}\0{value}\n", table.as_deref().unwrap_or("")));
         }
         Meaning { says: self.says, hash: short(hash.finalize()) }
@@ -192,7 +192,7 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         auto_back,
         policies,
         settings,
-        // They are settings.
+        // They are part of the settings.
         rules: _,
         next,
         on_violation,
@@ -254,7 +254,7 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
     }
 }
 
-/// What is asked beside what is in force says something about locks only where it answers.
+/// A `next` chain is part of the meaning only where it answers clients.
 fn answering(next: Option<&NextChain>) -> Option<&NextChain> {
     next.filter(|next| next.stage.percent > 0)
 }
@@ -266,11 +266,11 @@ fn of_settings(table: &str, before: &str, settings: &BTreeMap<String, Vec<(Strin
             let key = format!("{before}settings.{policy}.{}", setting.escape_debug());
             let value = match milliseconds(value).filter(|_| is_built_in) {
                 Some(time) => format!("{time}ms"),
-                // The changes of fifty years.
+                // A zone's value is the list of its changes over fifty years.
                 None if policy == RULES && setting.starts_with("zone.") => short_digest(value),
                 None => quoted(value),
             };
-            // What others are told is their authors' affair.
+            // Settings of policies that do not ship with the proxy may be secret.
             says.put(Some(table), &key, value, !is_built_in);
         }
     }
@@ -284,7 +284,7 @@ fn for_whom(whom: &EnforceFor) -> String {
     format!("clients {clients} applications {applications} certificates {certificates} percent {percent}")
 }
 
-/// For each namespace those before it that share keys with it: only there it matters which comes first.
+/// For each namespace, the earlier ones that share keys with it: only for these does the order matter.
 fn order(namespaces: &[NamespaceConfig], says: &mut List) {
     let number: usize = namespaces.iter().map(|namespace| namespace.keys.len()).sum();
     if number.saturating_mul(number) / 2 > MAX_PAIRS {
@@ -322,7 +322,7 @@ fn of_policy(name: &str, module: Option<&PolicyModule>, digest: Option<&str>, sa
     let PolicyModule {
         name: _,
         place: _,
-        // The digest of the module says more.
+        // The digest of the module itself is more precise.
         sha256: _,
         keys: _,
         min_version: _,
@@ -355,7 +355,7 @@ fn application(rule: &ApplicationRule) -> String {
         }
     }
     match listener {
-        // Each proxy has an address of its own; the port is what they have in common.
+        // Each proxy has its own address; only the port is common.
         Some(ListenAddress::Tcp(address)) => {
             text.push_str(&format!(" listener port {}", address.port()));
         }
@@ -377,7 +377,7 @@ fn certificate_login(login: &CertificateLogin) -> String {
     format!("{} as {}", bytes(name), quoted(user))
 }
 
-/// The word of the file for one of the values that a key may have.
+/// The file's word for one of the values that a key may have.
 fn word<T: PartialEq>(value: &T, words: &[(&'static str, T)]) -> &'static str {
     let found = words.iter().find(|(_, one)| one == value);
     found.map_or("?", |(word, _)| word)

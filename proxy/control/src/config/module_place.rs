@@ -9,7 +9,7 @@ use super::value;
 /// Where a module is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModulePlace {
-    /// A relative path is taken from the configuration file's directory already.
+    /// The path; a relative one was already resolved against the configuration file's directory.
     File(PathBuf),
     /// The whole URL.
     Web(String),
@@ -25,7 +25,7 @@ pub struct RegistryPlace {
     pub(crate) repository: String,
     /// A tag.
     pub(crate) tag: String,
-    /// The SHA-256 of the manifest, in hex, where it is pinned; then the tag is for people.
+    /// The SHA-256 of the manifest, in hex, if it is pinned; the tag is then only informative.
     pub(crate) manifest: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for ModulePlace {
     }
 }
 
-/// Why a text says no place.
+/// Why a text names no place of a module.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error("is empty; write the path of a component, https://… or oci://…")]
@@ -60,7 +60,7 @@ pub enum PlaceError {
     Registry(String),
 }
 
-/// Where a text says that a module is; `beside` makes a path of what is none of the others.
+/// The place of a module that a text names. `beside` makes a path of a text that is none of the other kinds.
 pub fn module_place(text: &str, beside: impl FnOnce(&str) -> PathBuf) -> Result<ModulePlace, PlaceError> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return match text {
@@ -91,7 +91,7 @@ fn registry(host: &str, path: &str) -> Option<RegistryPlace> {
         }
     };
     let (repository, tag) = path.split_once(':').unwrap_or((path, "latest"));
-    // As the specification of distribution has them.
+    // As the OCI distribution specification defines them.
     let is_word = |text: &str, most: usize| {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         !text.is_empty() && text.len() <= most && text.bytes().all(known) && !text.starts_with(['.', '-'])

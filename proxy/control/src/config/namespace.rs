@@ -1,6 +1,5 @@
-//! `[[namespace]]`: which keys are locks and what their operators chose for them. Reads and checks
-//! each table by itself and its names against the others; whether its globs are ever reached is
-//! `reach`, what a setting means is the policy's own business.
+//! `[[namespace]]`: which keys are locks, and their settings. Reads and checks each table, and its name against the
+//! others. Whether its globs are ever reached is checked by `reach`; what a setting means is up to the policy.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -65,15 +64,15 @@ pub(super) const ON_REPEAT: [(&str, OnRepeat); 2] = [("refuse", OnRepeat::Refuse
 pub(super) const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] =
     [("wrap", OpaqueScripts::Wrap), ("deny", OpaqueScripts::Deny), ("forward", OpaqueScripts::Forward)];
 
-/// The longest quarantine: nobody waits for a lock for longer.
+/// The longest quarantine: no client waits for a lock for longer.
 const MAX_QUARANTINE: Duration = Duration::from_secs(86_400);
 
-/// For how long after another server has become the primary no free lock is granted.
+/// How long after a change of the primary no free lock is granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quarantine {
     #[default]
     Off,
-    /// Until every lease that the server before may have granted has ended.
+    /// Until every lease that the former primary may have granted has ended.
     Auto,
     For(Duration),
 }
@@ -92,43 +91,43 @@ pub struct NamespaceConfig {
     pub name: String,
     /// Redis globs of the lock keys. Empty only where the file says so (with a warning).
     pub keys: Vec<Bytes>,
-    /// Whether refusals happen, after overrides by environment and flags.
+    /// Whether refusals are carried out, after overrides by environment and flags.
     pub mode: Mode,
-    /// For whom refusals happen in monitor mode. Nobody where the environment or a flag says which
-    /// mode it is: that is an order for all.
+    /// The clients whose refusals are carried out in monitor mode. `None` if the environment or a flag sets the mode:
+    /// that applies to all clients.
     pub enforce_for: Option<EnforceFor>,
-    /// Whether the proxy sets it back to monitor mode where enforcing harms.
+    /// Whether the proxy sets the namespace back to monitor mode if enforcing does harm.
     pub auto_back: bool,
     /// The chain: names of built-in policies or of [`super::PolicyModule`]s, each at most once.
     pub policies: Vec<String>,
     /// Settings by policy, each a list of key and value sorted by key. Only policies of the chain
     /// appear. Lists of the file are joined with commas.
     pub settings: BTreeMap<String, Vec<(String, String)>>,
-    /// Its rules in their order, which are settings of the policy `rules`, too.
+    /// Its rules in their order; they are also settings of the policy `rules`.
     pub rules: Vec<RuleConfig>,
-    /// The chain that is asked beside that one.
+    /// The `next` chain, which is asked beside the chain in force.
     pub next: Option<Box<NextChain>>,
-    /// What a client gets whose release or extension was refused.
+    /// The reply to a client whose release or extension was refused.
     pub on_violation: OnViolation,
-    /// What happens where a policy does not answer.
+    /// What happens if a policy fails.
     pub on_fault: OnFault,
-    /// What happens to locks that came to be without the proxy.
+    /// What happens to locks that were taken without the proxy.
     pub adopt: Adopt,
-    /// What happens to a script on lock keys whose meaning is not known.
+    /// What happens to a script on lock keys whose effect is unknown.
     pub opaque_scripts: OpaqueScripts,
-    /// Scripts that may touch its locks without declaring them, by the names of libraries that were looked at and by SHA-1.
+    /// Scripts that may touch its locks without declaring them: by the names of reviewed libraries, and by SHA-1.
     pub trusted_scripts: Vec<String>,
     /// Whether `INCR` takes a lock. Otherwise it is a write like any other.
     pub counter_locks: bool,
-    /// What a holder gets that acquires once more.
+    /// The reply to a holder that acquires the lock again.
     pub on_repeat: OnRepeat,
     /// Whether its locks are taken by one process of an application and given back by another.
     pub hand_over: bool,
-    /// For how long nobody is granted a free lock after a change of the primary.
+    /// How long after a change of the primary no free lock is granted.
     pub quarantine: Quarantine,
-    /// What replicas must have confirmed before a client hears that it holds a lock.
+    /// What replicas must confirm before a client gets the reply that it holds a lock.
     pub durability: Option<Durability>,
-    /// What becomes of a lease whose holder is known to be gone.
+    /// What happens to a lease whose holder is known to be gone.
     pub(crate) holder_lost: HolderLost,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub line: Option<usize>,
@@ -142,7 +141,7 @@ impl NamespaceConfig {
         self.durability.is_some_and(|durability| durability.is_strict)
     }
 
-    /// What governs when no file says otherwise: `lock:*`, looked at and left alone.
+    /// The built-in namespace for when there is no file: `lock:*`, observed and not enforced.
     pub(super) fn built_in() -> NamespaceConfig {
         NamespaceConfig {
             name: "default".to_owned(),
@@ -171,7 +170,7 @@ impl NamespaceConfig {
         }
     }
 
-    /// The same with the chain that is asked beside its own in place of that, if there is one.
+    /// This namespace with its `next` chain in place of its own chain, if it has one.
     pub(crate) fn with_next(&self) -> Option<NamespaceConfig> {
         let NextChain { stage: _, policies, settings, rules, policy_positions, setting_positions } =
             self.next.as_deref()?.clone();
@@ -179,20 +178,20 @@ impl NamespaceConfig {
         Some(NamespaceConfig { policies, settings, rules, policy_positions, setting_positions, next, ..self.clone() })
     }
 
-    /// One mode for everybody.
+    /// Sets one mode for all clients.
     pub fn switch(&mut self, mode: Mode) {
         self.mode = mode;
         self.enforce_for = None;
     }
 
-    /// What `policy` is told about `key`, if anything.
+    /// The setting `key` of `policy`, if set.
     pub fn setting(&self, policy: &str, key: &str) -> Option<&str> {
         let settings = self.settings.get(policy)?;
         let found = settings.iter().find(|(name, _)| name == key)?;
         Some(&found.1)
     }
 
-    /// Everything that `policy` is told.
+    /// All settings of `policy`.
     pub(crate) fn settings_of(&self, policy: &str) -> impl Iterator<Item = (&str, &str)> {
         let settings = self.settings.get(policy).into_iter().flatten();
         settings.map(|(key, value)| (&**key, &**value))
@@ -203,8 +202,8 @@ impl NamespaceConfig {
         self.setting_positions.get(&(policy.to_owned(), key.to_owned())).copied()
     }
 
-    /// Where the file is about `policy` in this namespace: its settings, or else its name in the
-    /// chain, or else the namespace itself.
+    /// Where the file is about `policy` in this namespace: at its settings, otherwise at its name in the chain,
+    /// otherwise at the namespace itself.
     pub(crate) fn policy_position(&self, policy: &str) -> Option<Position> {
         let namespace = self.line.map(|line| Position { line, column: 1 });
         self.policy_positions.get(policy).copied().or(namespace)
@@ -215,12 +214,12 @@ impl NamespaceConfig {
 pub(super) struct Namespaces {
     /// Those that could be read, in the order of the file.
     pub(super) list: Vec<NamespaceConfig>,
-    /// Whether every one has a name, so that an unknown name is certainly unknown.
+    /// Whether every namespace has a name, so that an unknown name is certainly wrong.
     pub(super) all_named: bool,
 }
 
-/// Reads every `[[namespace]]` of the file; `None` if there is none. `module_names` are the
-/// policies that the file brings along, `applications` what it calls clients.
+/// Reads every `[[namespace]]` of the file; `None` if there is none. `module_names` are the policies that the file
+/// defines, `applications` its names for clients.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
@@ -268,7 +267,7 @@ pub(super) fn read(
     Some(read)
 }
 
-/// The name, and what messages about this namespace begin with.
+/// The name, and the prefix of messages about this namespace.
 fn name_and_scope(
     reader: &mut Reader<'_>,
     table: &Found<&DeTable<'_>>,
@@ -407,7 +406,7 @@ fn trusted_script(text: &str) -> Result<String, ScriptError> {
     }
 }
 
-/// What a key that is no namespace's could have been meant as.
+/// A suggestion for a key that no namespace has.
 fn elsewhere(key: &str, known_policies: &[&str]) -> Option<String> {
     if key == RULES {
         return Some("write each rule as [[namespace.rule]]".to_owned());

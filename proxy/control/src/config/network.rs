@@ -13,7 +13,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether this address is in it. An IPv4 address that came in by an IPv6 socket is the same.
+    /// Whether it contains this address. An IPv4 address that arrived over an IPv6 socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         cut(address.to_canonical(), self.bits) == Some(self.address)
     }
@@ -43,7 +43,7 @@ pub(crate) enum NetworkError {
     BitsBeyond { text: String, bits: u8, first: IpAddr, address: IpAddr },
 }
 
-/// Reads one.
+/// Parses one network.
 pub(crate) fn network(text: &str) -> Result<Network, NetworkError> {
     let wrong = || NetworkError::Other(text.to_owned());
     let (address, bits) = match text.split_once('/') {
@@ -70,7 +70,7 @@ fn most_bits(address: IpAddr) -> u8 {
     }
 }
 
-/// The address with nothing behind its first bits; `None` if it has not so many.
+/// The address with all bits cleared after the first `bits`; `None` if it has fewer bits.
 fn cut(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let behind = most_bits(address).checked_sub(bits)?;
     Some(match address {

@@ -1,6 +1,6 @@
-//! `next`: what a namespace is to be judged by later, asked beside what is in force: another version of a policy
-//! (`[policy.next]`), or another chain with other settings and rules (`[namespace.next]`). What it does not name is as in the
-//! namespace. `stage` says whom it answers.
+//! `next`: a future version of what judges a namespace, asked beside the chain in force. It is another version of a
+//! policy (`[policy.next]`), or another chain with other settings and rules (`[namespace.next]`). What it does not set
+//! is as in the namespace. `stage` sets which clients it answers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ key_table! { pub(super) KEYS =
     rule: "[{ name = \"ttl\", deny = 'ttl > 5s' }]",
 }
 
-/// Settings that the proxy itself goes by, and no policy's answer: they cannot be tried beside those in force.
+/// Settings that the proxy itself uses, and not a policy's answer: they cannot be tried beside those in force.
 const OF_THE_PROXY: [(&str, &str); 6] = [
     ("owner-token", "trust_address"),
     ("owner-token", "doubt"),
@@ -34,7 +34,7 @@ const OF_THE_PROXY: [(&str, &str); 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextChain {
     pub stage: Stage,
-    /// The whole chain, the next version of a policy by its own name.
+    /// The whole chain; a policy's next version has a name of its own.
     pub policies: Vec<String>,
     /// The settings of each policy of that chain, by the policy's name in the file.
     pub(crate) settings: BTreeMap<String, Vec<(String, String)>>,
@@ -44,14 +44,14 @@ pub struct NextChain {
 }
 
 impl NextChain {
-    /// What this policy is told.
+    /// The settings of this policy.
     pub(crate) fn settings_of(&self, policy: &str) -> &[(String, String)] {
         let settings = self.settings.get(policy.strip_suffix(NEXT).unwrap_or(policy));
         settings.map_or(&[], Vec::as_slice)
     }
 }
 
-/// What a namespace is judged by.
+/// What a namespace is judged by now.
 pub(super) struct InForce<'a> {
     /// `None` where it could not be read.
     pub(super) chain: Option<&'a [String]>,
@@ -59,7 +59,7 @@ pub(super) struct InForce<'a> {
     pub(super) rules: &'a [RuleConfig],
 }
 
-/// Reads `[namespace.next]`, if the namespace has one that can be used.
+/// Reads `[namespace.next]`, if the namespace has a usable one.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     namespace: &Section<'_, '_>,
@@ -116,7 +116,7 @@ pub(super) fn read(
     Some(next)
 }
 
-/// Settings with others over them, sorted by key.
+/// Merges settings: those of `is` override those of `was`. Sorted by key.
 fn over(mut was: Vec<(String, String)>, is: Vec<(String, String)>) -> Vec<(String, String)> {
     was.retain(|(key, _)| is.iter().all(|(other, _)| other != key));
     was.extend(is);

@@ -1,4 +1,4 @@
-//! The next versions of policies (`[policy.next]`) in the chains that are asked beside those in force.
+//! The next versions of policies (`[policy.next]`) in the `next` chains of namespaces.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::reader::Reader;
 use super::stage::{NEXT, Stage};
 use super::suggest::quoted;
 
-/// Lets the next version of a policy take its place in what is asked beside what is in force.
+/// Puts the next version of a policy into the `next` chains of the namespaces that use the policy.
 pub(super) fn follow_policies(reader: &mut Reader<'_>, namespaces: &mut [NamespaceConfig], modules: &[PolicyModule]) {
     for namespace in namespaces {
         let table = namespace.next.take();

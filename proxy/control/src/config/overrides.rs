@@ -1,6 +1,5 @@
-//! What the environment and the command line say over the file. Reads each spelling, points at the
-//! variable or flag where it is wrong, and knows every `LOCKWARDEN_` variable there is; the file's
-//! own keys are `file`.
+//! Overrides of the file by the environment and the command line. Parses each spelling, reports errors at the variable
+//! or flag, and knows every `LOCKWARDEN_` variable; the file's own keys are in `file`.
 
 use std::fmt::Display;
 
@@ -15,7 +14,7 @@ use super::reader::one_of;
 use super::suggest::{did_you_mean, listed, quoted};
 use super::{backend, listener, secret, value};
 
-/// What the command line says over the file and the environment; the texts are as typed.
+/// The command line's overrides of the file and the environment, as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--listen`.
@@ -28,12 +27,12 @@ pub struct Overrides {
     pub metrics: Option<String>,
     /// `--log-format`.
     pub log_format: Option<String>,
-    /// `--mode`, each `monitor` (for all) or `orders=monitor`.
+    /// `--mode`, each `monitor` (for all namespaces) or `orders=monitor`.
     pub modes: Vec<String>,
 }
 
 impl Overrides {
-    /// What was typed behind a flag that stands for one key.
+    /// The text typed after a flag that stands for one key.
     fn of(&self, flag: &str) -> Option<&str> {
         let text = match flag {
             "--listen" => &self.listen,
@@ -49,7 +48,7 @@ impl Overrides {
 
 type Put = fn(&mut Draft, Place, &str, &mut Findings);
 
-/// Each key of the file that a variable says as well: the key, the variable, its flag (or none), and where the word goes.
+/// Each key of the file that can also be set by a variable: the key, the variable, its flag (or none), and the field.
 const SAID_ELSEWHERE: [(&str, &str, &str, Put); 9] = [
     ("admin", "LOCKWARDEN_ADMIN", "--admin", |draft, place, text, findings| {
         put(&mut draft.admin, place, value::address_or_off(text), findings);
@@ -85,11 +84,10 @@ const SAID_ELSEWHERE: [(&str, &str, &str, Put); 9] = [
 ];
 const MODE: &str = "LOCKWARDEN_MODE";
 const READ_ELSEWHERE: [&str; 2] = ["LOCKWARDEN_CONFIG", "LOCKWARDEN_LOG"];
-/// What `lockwarden lock` sets for its command, which may be another of ours.
+/// Set by `lockwarden lock` for its command, which may be another lockwarden command.
 const FOR_COMMANDS: &str = "LOCKWARDEN_FENCE";
 
-/// Puts the environment over the draft. A variable that is empty counts as not set, which is how
-/// compose files and unit files spell that.
+/// Puts the environment over the draft. An empty variable counts as not set, as in compose files and unit files.
 pub(super) fn environment(
     draft: &mut Draft,
     variables: impl Iterator<Item = (String, String)>,
@@ -97,7 +95,7 @@ pub(super) fn environment(
 ) {
     let mut ours: Vec<(String, String)> =
         variables.filter(|(name, text)| name.starts_with("LOCKWARDEN_") && !text.is_empty()).collect();
-    // The environment has no order, and findings must not change from start to start.
+    // The environment has no order, but findings must be the same at each start.
     ours.sort();
     for (name, text) in ours {
         let place = Place::Environment(name.clone());
@@ -135,8 +133,8 @@ fn put<T>(target: &mut Layered<T>, place: Place, parsed: Result<T, impl Display>
     }
 }
 
-/// Modes for all come first, so that the order of the words does not matter; of two for the same
-/// namespace the later one holds.
+/// Modes for all namespaces are applied first, so that the order of the words does not matter. Of two for the same
+/// namespace the later one wins.
 fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Place, findings: &mut Findings) {
     let (for_one, for_all): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
     for word in for_all {
@@ -147,7 +145,7 @@ fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Pl
                     let name = &namespace.name;
                     draft.config.said.put_mode(name, mode.word(), place.clone());
                 }
-                // Whoever wants nothing refused means data, too; a guard is switched on by its name.
+                // Monitor mode for all also covers guards; enforcing a guard requires its name.
                 let guards = draft.guards.iter_mut().filter(|_| mode == Mode::Monitor);
                 for (guard, _) in guards {
                     guard.mode = mode;
@@ -160,7 +158,7 @@ fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Pl
         }
     }
     for word in for_one {
-        // The partition has seen the sign.
+        // `partition` already found the `=`.
         let (name, mode) = word.split_once('=').unwrap_or((word, ""));
         let (name, mode) = (name.trim(), one_of::<Mode>(mode.trim(), &MODES));
         if let Err(wrong) = &mode {
@@ -206,21 +204,21 @@ fn unknown_namespace(draft: &Draft, word: &str, name: &str) -> String {
     format!("{}: no namespace is called {}; {advice}", quoted(word), quoted(name))
 }
 
-/// What to say about a variable that nobody reads; `None` where nothing is to be said.
+/// The message for an unknown variable; `None` where none is needed.
 fn unknown_variable(name: &str, text: &str) -> Option<String> {
-    // Kubernetes sets these in every pod beside a service that is called lockwarden.
+    // Kubernetes sets these in every pod beside a service named lockwarden.
     let by_kubernetes = name.starts_with("LOCKWARDEN_SERVICE_")
         || name.starts_with("LOCKWARDEN_PORT") && (text.contains("://") || name.contains("_TCP_"));
     if READ_ELSEWHERE.contains(&name) || name == FOR_COMMANDS || by_kubernetes {
         return None;
     }
-    // Naming the variable without _FILE would invite people to put a path where a secret belongs.
+    // Suggesting the variable without _FILE would invite people to put a path where a secret belongs.
     let advice = match name {
         "LOCKWARDEN_ADMIN_TOKEN_FILE" | "LOCKWARDEN_BACKEND_PASSWORD_FILE" => {
             let key = name.trim_start_matches("LOCKWARDEN_").to_lowercase();
             format!("{key} is a key of the configuration file")
         }
-        // Without our own prefix, which would make everything look alike.
+        // Compared without our prefix, which would make all names look alike.
         _ => {
             let short = |name: &'static str| name.trim_start_matches("LOCKWARDEN_");
             let known = SAID_ELSEWHERE.map(|(_, variable, ..)| variable).into_iter();

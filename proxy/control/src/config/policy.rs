@@ -1,5 +1,5 @@
-//! `[[policy]]`: WebAssembly policies that do not ship with the proxy, and the limits they run
-//! under. Opens no module; whether it is one is found out by the policy host when it loads it.
+//! `[[policy]]`: WebAssembly policies that do not ship with the proxy, and their limits. Opens no module; the policy
+//! host checks modules when it loads them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::value::ValueError;
 /// The policies that ship with the proxy.
 pub use lockwarden_policy::BUILT_IN_NAMES as BUILT_IN_POLICIES;
 
-/// Modules in one file.
+/// The most modules in one file.
 const MAX_MODULES: usize = 100;
 
-/// Keys of which one must have signed a module.
+/// The most keys of which one must have signed a module.
 const MAX_KEYS: usize = 16;
 
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(2);
-/// Above this a command would wait longer for its policy than most clients wait for Redis.
+/// With a longer deadline, a command would wait longer for its policy than most clients wait for Redis.
 const MAX_DEADLINE: Duration = Duration::from_millis(100);
 
 const DEFAULT_MEMORY: usize = 8 << 20;
@@ -58,30 +58,30 @@ key_table! { pub(super) NEXT_KEYS =
 /// One checked `[[policy]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyModule {
-    /// What chains call it; unique and not one of [`BUILT_IN_POLICIES`].
+    /// Its name in chains; unique and not one of [`BUILT_IN_POLICIES`].
     pub(crate) name: String,
-    /// Where the component is.
+    /// The place of the component.
     pub(crate) place: ModulePlace,
-    /// What the file's SHA-256 must be, where the operator pinned it.
+    /// The file's pinned SHA-256, if the operator set one.
     pub(crate) sha256: Option<[u8; 32]>,
-    /// Those of minisign of which one must have signed it, in base64.
+    /// Minisign keys of which one must have signed it, in base64.
     pub(crate) keys: Vec<String>,
-    /// The oldest version that is taken.
+    /// The oldest accepted version.
     pub(crate) min_version: Option<Version>,
-    /// Longest wall time of one decision, 1 to 100 ms.
+    /// The longest wall time of one decision, 1 to 100 ms.
     pub(crate) deadline: Duration,
-    /// Most linear memory in bytes, 64 KiB to 64 MiB.
+    /// The most linear memory in bytes, 64 KiB to 64 MiB.
     pub(crate) memory_bytes: usize,
-    /// Fuel of one decision; `None` leaves it to the host.
+    /// Fuel for one decision; `None` leaves it to the host.
     pub(crate) fuel: Option<u64>,
-    /// Of the next version of a policy: whom that answers.
+    /// For the next version of a policy: which clients it answers.
     pub(crate) stage: Option<Stage>,
-    /// Where the file names the module.
+    /// The module's position in the file.
     pub(crate) position: Option<Position>,
 }
 
-/// Reads every `[[policy]]` of the file, the next version of one behind it. Those with errors are left out, their names are
-/// not.
+/// Reads every `[[policy]]` of the file, each followed by its next version. Policies with errors are left out, but
+/// their names are kept.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
@@ -115,7 +115,7 @@ pub(super) fn read(
     (modules, names)
 }
 
-/// One table, which may be the next version of a policy: what that does not say is as in `now`.
+/// One table, which may be the next version of a policy: keys that it does not set are as in `now`.
 fn one(
     reader: &mut Reader<'_>,
     section: &Section<'_, '_>,
@@ -129,7 +129,7 @@ fn one(
     let min_version = reader.parsed(section, "min_version", version);
     let is_next = section.known.iter().any(|key| key.name == "stage");
     let keys = match is_next {
-        // Who may sign a policy may sign its next version.
+        // The keys of a policy may also sign its next version.
         true => now.map_or_else(Vec::new, |now| now.keys.clone()),
         false => {
             let keys = reader.strings(section, "keys", MAX_KEYS, key);
@@ -166,7 +166,7 @@ fn one(
     })
 }
 
-/// A text that is no public key.
+/// Why a text is no public key.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is no public key of minisign; write the second line of its file, such as \"RWQf6LRC…\"", quoted(.0))]
 struct KeyError(String);
@@ -178,7 +178,7 @@ fn key(text: &str) -> Result<String, KeyError> {
     }
 }
 
-/// A text that is no version.
+/// Why a text is no version.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is no version; write three numbers, such as \"1.2.0\"", quoted(.0))]
 struct VersionError(String);
@@ -197,7 +197,7 @@ pub fn policy_memory(text: &str) -> Result<usize, ValueError> {
     value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES)
 }
 
-/// A name that a policy of one's own may have.
+/// A name for a custom policy.
 pub fn policy_name(text: &str) -> Result<String, NameError> {
     unused_name(text, &[], &[])
 }

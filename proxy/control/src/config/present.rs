@@ -1,6 +1,6 @@
-//! What a listener is for its clients: the Redis behind the proxy, a Sentinel that names where that Redis is
-//! (`present = "sentinel"`), or a node that has all slots of a cluster (`present = "cluster"`). Where such a Sentinel sends its clients is found by `advertise`; what it answers is in
-//! `presented`.
+//! What a listener is for its clients: the Redis behind the proxy, a Sentinel that names the address of that Redis
+//! (`present = "sentinel"`), or a node that has all slots of a cluster (`present = "cluster"`). `advertise` finds the
+//! address that such a Sentinel names; its replies are in `presented`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,11 +9,11 @@ use super::reader::{Found, Reader, Section};
 use super::suggest::quoted;
 use super::value;
 
-/// Names that one listener knows.
+/// The most names that one listener knows.
 const MAX_NAMES: usize = 64;
-/// Other sentinels that one listener names.
+/// The most other sentinels that one listener names.
 const MAX_PEERS: usize = 64;
-/// What the primary is called in the example of Redis, and nearly everywhere.
+/// The primary's name in Redis's example configuration, and nearly everywhere.
 const USUAL_NAME: &str = "mymaster";
 /// Longest name of a host, bytes.
 const MAX_HOST: usize = 255;
@@ -35,25 +35,25 @@ pub enum Present {
     Standalone,
     /// A Sentinel, which has no data.
     Sentinel(SentinelFace),
-    /// The only node of a cluster, for clients that look for one: with the address that it says to have.
+    /// The only node of a cluster, for cluster clients; with the address that it reports as its own.
     Cluster(Advertise),
 }
 
 impl Present {
-    /// Whether it leads to the backend.
+    /// Whether this listener leads to the backend.
     pub fn has_data(&self) -> bool {
         !matches!(self, Present::Sentinel(_))
     }
 }
 
-/// What a listener that is a Sentinel says.
+/// What a listener that acts as a Sentinel reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentinelFace {
-    /// What the primary is called. At least one, each once.
+    /// The names of the primary. At least one, without duplicates.
     pub names: Vec<String>,
-    /// Where it is said to be.
+    /// The address that it reports for the primary.
     pub advertise: Advertise,
-    /// The other sentinels: listeners of this kind of other proxies.
+    /// The other sentinels: such listeners of other proxies.
     pub peers: Vec<HostPort>,
 }
 
@@ -136,13 +136,13 @@ fn advertise(text: &str) -> Result<Advertise, HostPortError> {
     }
 }
 
-/// Reads `present`, and what belongs to it, of one `[[listener]]`.
+/// Reads `present` and its related keys of one `[[listener]]`.
 pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, is_unix: bool) -> Present {
     let kind = reader.choice(section, "present", &KINDS);
     let names = reader.strings(section, "names", MAX_NAMES, value::name);
     let advertise = reader.parsed(section, "advertise", advertise);
     let peers = reader.strings(section, "peers", MAX_PEERS, host_and_port);
-    // A word that is none of them was reported.
+    // An invalid word was already reported.
     let kind = kind.or_else(|| (!section.table.contains_key("present")).then_some(Kind::Standalone));
     let mut belongs_to = |key: &str, whose: &str| {
         if let Some(value) = section.table.get(key) {

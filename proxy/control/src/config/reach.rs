@@ -1,6 +1,6 @@
-//! Globs that reach too little or too much: those that no key ever reaches, because an earlier glob takes
-//! every key that they match, and those that take every key there is. Says so only where it is certain (the
-//! same glob, or an earlier `prefix*`), and decides nothing.
+//! Globs that match too little or too much: those that no key ever reaches, because an earlier glob matches all of
+//! their keys, and those that match every key. Reports only certain cases (the same glob, or an earlier `prefix*`), and
+//! decides nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,20 +9,20 @@ use bytes::Bytes;
 use super::reader::{Found, Reader, Section};
 use super::suggest::quoted;
 
-/// Bytes that mean something in a Redis glob.
+/// Special bytes in a Redis glob.
 const SPECIAL: [u8; 5] = *b"*?[]\\";
 
 /// The globs of the namespaces so far, in the order of the file.
 #[derive(Default)]
 pub(super) struct Reach {
     exact: HashMap<Bytes, Earlier>,
-    /// Literal text in front of a closing `*`.
+    /// The literal text before a final `*`.
     prefixes: HashMap<Bytes, Earlier>,
     /// Lengths of those, so that a look-up tries only these.
     prefix_lengths: BTreeSet<usize>,
 }
 
-/// A glob that comes first.
+/// An earlier glob.
 #[derive(Clone)]
 struct Earlier {
     glob: Bytes,
@@ -30,7 +30,7 @@ struct Earlier {
 }
 
 impl Reach {
-    /// Warns about the globs of the next namespace that are never reached or take everything, and notes the
+    /// Warns about globs of the next namespace that are never reached or that match every key, and remembers the
     /// others.
     pub(super) fn check(&mut self, reader: &mut Reader<'_>, namespace: &Section<'_, '_>, globs: &[Found<Bytes>]) {
         for glob in globs.iter().filter(|glob| takes_everything(&glob.value)) {
@@ -62,7 +62,7 @@ impl Reach {
             );
             return;
         }
-        // Here also those of this namespace count that stand in front.
+        // Here the earlier globs of this namespace count too.
         for glob in globs {
             if let Some(first) = self.covering(&glob.value) {
                 let message = format!(
@@ -97,7 +97,7 @@ impl Reach {
     }
 }
 
-/// Whether a glob says nothing about the keys that it takes.
+/// Whether a glob matches any key.
 fn takes_everything(glob: &[u8]) -> bool {
     glob.contains(&b'*') && glob.iter().all(|byte| b"*?".contains(byte))
 }

@@ -1,6 +1,5 @@
-//! Looks into one table of the file: typed values by key, with a finding for everything that is not
-//! what the key wants, and for every key that is not known. Knows no key itself; `draft`,
-//! `namespace` and `policy` bring theirs.
+//! Reads one table of the file: typed values by key, with a finding for each invalid value and each unknown key. Knows
+//! no keys itself; `draft`, `namespace` and `policy` provide theirs.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -19,7 +18,7 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     /// A valid value in TOML, for messages.
     pub(super) example: &'static str,
-    /// What holds where nobody says anything, in TOML, or in words in parentheses. None of what must be said, and of tables.
+    /// The default, in TOML or in words in parentheses. `None` for keys that are required, and for tables.
     pub(super) default: Option<&'static str>,
 }
 
@@ -56,7 +55,7 @@ pub(super) struct Section<'a, 'i> {
     pub(super) table: &'a DeTable<'i>,
     pub(super) span: Range<usize>,
     pub(super) known: &'static [Key],
-    /// What messages about this table begin with, for example `namespace "orders": `.
+    /// The prefix of messages about this table, for example `namespace "orders": `.
     pub(super) scope: String,
 }
 
@@ -66,7 +65,7 @@ impl Section<'_, '_> {
     }
 }
 
-/// Reads tables of one file into findings and checked values.
+/// Reads tables of one file into checked values, and collects findings.
 pub(super) struct Reader<'a> {
     pub(super) document: &'a Document<'a>,
     pub(super) findings: &'a mut Findings,
@@ -74,7 +73,7 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     pub(super) fn error(&mut self, span: Range<usize>, message: impl FnOnce() -> String) {
-        // Beyond the bound an error is counted; finding its column would cost time for nothing.
+        // Beyond the limit an error is only counted; finding its column would be wasted time.
         if self.findings.full() {
             let path = self.document.path.to_owned();
             self.findings.error(Place::File { path, position: None }, String::new());
@@ -91,7 +90,7 @@ impl Reader<'_> {
         self.document.position(span.start)
     }
 
-    /// A key that must be there.
+    /// A required key.
     pub(super) fn required<T>(
         &mut self,
         section: &Section<'_, '_>,
@@ -105,7 +104,7 @@ impl Reader<'_> {
         found
     }
 
-    /// A string that `parse` understands.
+    /// A string that `parse` accepts.
     pub(super) fn parsed<T, E: Display>(
         &mut self,
         section: &Section<'_, '_>,
@@ -127,7 +126,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Puts what `parse` makes of a string in the place of what held before.
+    /// Parses a string and stores the result in place of the former value.
     pub(super) fn put<T, E: Display>(
         &mut self,
         section: &Section<'_, '_>,
@@ -185,7 +184,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A list of strings that `parse` understands, without those it does not.
+    /// A list of strings that `parse` accepts, without the others.
     pub(super) fn strings<T, E: Display>(
         &mut self,
         section: &Section<'_, '_>,
@@ -234,7 +233,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The table `[name]`, which may have these keys.
+    /// The table `[name]`, with the keys that it may have.
     pub(super) fn section<'t, 'i>(
         &mut self,
         top: &Section<'t, 'i>,
@@ -245,13 +244,13 @@ impl Reader<'_> {
         Some(Section { table: table.value, span: table.span, known, scope: format!("{name}: ") })
     }
 
-    /// A file, beside that of the configuration where its path does not begin at the root.
+    /// A file; a relative path starts at the configuration file's directory.
     pub(super) fn file(&mut self, section: &Section<'_, '_>, key: &str) -> Option<Found<PathBuf>> {
         let document = self.document;
         self.parsed(section, key, |named| Ok::<_, Infallible>(document.beside(named.as_ref())))
     }
 
-    /// The tables of `[[key]]`; `limit` is the most there may be.
+    /// The tables of `[[key]]`, at most `limit`.
     pub(super) fn tables<'t, 'i>(
         &mut self,
         section: &Section<'t, 'i>,
@@ -285,7 +284,7 @@ impl Reader<'_> {
         Some(tables)
     }
 
-    /// What is read of each table of `[[key]]`; those with errors are left out.
+    /// Reads each table of `[[key]]`; those with errors are left out.
     pub(super) fn each_table<'t, 'i, T>(
         &mut self,
         top: &Section<'t, 'i>,
@@ -303,8 +302,7 @@ impl Reader<'_> {
         all
     }
 
-    /// Finds the keys that this table may not have. `elsewhere` may know better than edit distance
-    /// what is meant.
+    /// Reports unknown keys of this table. `elsewhere` may give a better suggestion than edit distance.
     pub(super) fn unknown_keys(&mut self, section: &Section<'_, '_>, elsewhere: impl Fn(&str) -> Option<String>) {
         let known = || section.known.iter().map(|key| key.name);
         for key in section.table.keys() {
@@ -357,7 +355,7 @@ pub(super) fn number(integer: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// A value's type with its article.
+/// A value's type, with its article.
 pub(super) fn described(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

@@ -1,5 +1,5 @@
-//! `[[namespace.rule]]`: conditions on a namespace's locks, which the policy `rules` evaluates. They are read here with the
-//! same code that the policy reads them with, so that what is wrong is found with everything else and at its character.
+//! `[[namespace.rule]]`: conditions on a namespace's locks, which the policy `rules` evaluates. They are parsed here
+//! with the policy's own code, so that errors are found together with all others, and at their character.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -44,32 +44,32 @@ const CODES: [(&str, &str); 5] = [
     ("other", "other"),
 ];
 
-/// What a rule wants where it does not refuse.
+/// The keys by which a rule sets something instead of refusing.
 const WISHES: [&str; 4] = ["ttl_default", "ttl_cap", "keep_alive", "max_hold"];
 
-/// A time that a rule may want.
+/// The range of a duration in such a key.
 const WISH: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(36_525 * 24 * 60 * 60);
 
-/// Patterns of an order.
+/// The most patterns in an `order`.
 const MAX_ORDER: usize = 32;
 
-// What a rule's cost is reckoned with is what it is told of.
+// A rule's cost is calculated with this number of locks, so it must be the number that a rule really gets.
 const _: () = assert!(MAX_HOLDINGS == lockwarden_lock::decision::MAX_HOLDINGS);
 
-/// The most of a rate, and its times.
+/// The upper limits of a rate: its count, and its period.
 const MAX_RATE: u32 = 1_000_000;
 const RATE_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 
 /// One checked `[[namespace.rule]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleConfig {
-    /// Names it in error replies, metrics and records; unique in its namespace.
+    /// Its name in error replies, metrics and records; unique in its namespace.
     pub name: String,
-    /// Its other keys as the policy is told them.
+    /// Its other keys, in the form that the policy gets.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// By the name that `zone` has.
+    /// With the name that the key `zone` has.
     zone: Option<(String, Zone)>,
-    /// The most steps that one question takes of it.
+    /// The most steps that one question takes for it.
     pub steps: u64,
     literal_bytes: usize,
     source_bytes: usize,
@@ -80,17 +80,17 @@ impl RuleConfig {
         self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| &**value)
     }
 
-    /// Whether it can refuse anything.
+    /// Whether it can refuse an operation.
     fn refuses(&self) -> bool {
         ["deny", "rate", "order"].into_iter().any(|key| self.said(key).is_some())
     }
 
-    /// Why it refuses, in the word of an error reply.
+    /// The reason code of its refusals in an error reply.
     pub fn code(&self) -> &str {
         self.said("code").unwrap_or("limited")
     }
 
-    /// What it wants where it says something.
+    /// The obligations that it sets.
     pub fn wants(&self) -> Obligations {
         let wish = |key: &str| self.said(key).and_then(value::milliseconds);
         Obligations {
@@ -102,13 +102,14 @@ impl RuleConfig {
         }
     }
 
-    /// The operations that it is asked about. Where it only wants something, an extension may not lead around it.
+    /// The operations that it applies to. A rule that only sets obligations also applies to extensions, so that these
+    /// do not bypass it.
     fn on(&self) -> &str {
         let usual = if self.refuses() { "acquire" } else { "acquire,take-over,extend" };
         self.said("on").unwrap_or(usual)
     }
 
-    /// What it wants of every lease, however that comes to its TTL and whichever lock it is about.
+    /// The obligations that it sets for every lease: however the lease gets its TTL, and for every lock.
     pub(crate) fn always_wants(&self) -> Obligations {
         let is_asked = |operation: &str| self.on().split(',').any(|named| named == operation);
         let sets_ttls = ["acquire", "take-over", "extend"].into_iter().all(is_asked);
@@ -118,7 +119,7 @@ impl RuleConfig {
         }
     }
 
-    /// As it is looked at.
+    /// The form in which it is analysed.
     pub fn looked(&self) -> Looked<'_> {
         let parsed = |key: &str| self.said(key).and_then(|source| Expression::parse(source).ok());
         let on = OPERATIONS.into_iter().filter(|word| self.on().split(',').any(|named| named == *word));
@@ -157,7 +158,7 @@ pub(super) fn read(reader: &mut Reader<'_>, namespace: &Section<'_, '_>) -> Vec<
         literal_bytes += rule.literal_bytes;
         source_bytes += rule.source_bytes;
         let scope = &section.scope;
-        // Said where it becomes too much, and not again of each rule behind.
+        // Reported once, at the rule that exceeds the limit, and not again for each later rule.
         if steps > MAX_STEPS && steps - rule.steps <= MAX_STEPS {
             reader.error(section.span.clone(), || {
                 format!(
@@ -250,7 +251,7 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     Some(RuleConfig { name: name?, settings, zone, steps, literal_bytes, source_bytes })
 }
 
-/// A condition with its source; what is wrong with it is told at its character.
+/// Parses a condition and returns it with its source; errors are reported at their character.
 fn condition(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &'static str) -> Option<(String, Expression)> {
     let found = reader.parsed(section, key, |text| Ok::<_, std::convert::Infallible>(text.to_owned()))?;
     match Expression::parse(&found.value) {
@@ -269,7 +270,7 @@ fn place_of(reader: &Reader<'_>, found: &Found<String>, at: usize) -> Range<usiz
     offset..offset
 }
 
-/// What is wrong with an expression, and what may have been meant.
+/// The problem of an expression in words, with a suggestion.
 fn in_words(problem: &Problem) -> String {
     let advice = problem.candidates().map(|(word, known)| {
         did_you_mean(word, known.iter().copied())
@@ -277,7 +278,7 @@ fn in_words(problem: &Problem) -> String {
             .replace('"', "")
     });
     match advice {
-        // The methods stand there already.
+        // The message lists the methods already.
         Some(advice) if !advice.starts_with("there are") || !problem.to_string().contains("there are") => {
             format!("{problem}; {advice}")
         }
@@ -290,7 +291,7 @@ fn in_words(problem: &Problem) -> String {
 #[error("{} is no rate; write how many in which time, such as \"10/1m\", up to 1000000 in up to a day", quoted(.0))]
 struct RateError(String);
 
-/// As the policy is told it: how many, and the time in milliseconds.
+/// A rate in the form that the policy gets: the count, and the period in milliseconds.
 fn rate(text: &str) -> Result<String, RateError> {
     let wrong = || RateError(text.to_owned());
     let (most, per) = text.split_once('/').ok_or_else(wrong)?;
@@ -317,7 +318,7 @@ enum PatternError {
     Comma(String),
 }
 
-/// As the policy is told it, and as it is.
+/// The order, in the form that the policy gets, and parsed.
 fn order(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<(String, LockOrder)> {
     let order = reader.strings(section, "order", MAX_ORDER, |text| match text {
         "" => Err(PatternError::Empty),
@@ -370,7 +371,7 @@ fn hint(text: &str) -> Result<String, HintError> {
     }
 }
 
-/// The rules of a namespace as the settings of the policy, in their order; each zone once.
+/// The rules of a namespace as settings of the policy, in their order; each zone once.
 pub(super) fn settings(rules: &[RuleConfig]) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     for rule in rules {
@@ -386,7 +387,7 @@ pub(super) fn settings(rules: &[RuleConfig]) -> Vec<(String, String)> {
     settings
 }
 
-/// Compares the rules of a namespace with its chain, which gets the policy where it is nowhere said.
+/// Checks the rules of a namespace against its chain. If the file sets no chain, the policy is added to it.
 pub(super) fn in_chain(
     reader: &mut Reader<'_>,
     namespace: &Section<'_, '_>,

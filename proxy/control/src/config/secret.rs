@@ -1,5 +1,5 @@
-//! Passwords and the admin token: text that is used and never shown. Owns how secrets are read from
-//! files of their own; who needs one asks [`Secret::expose`], which is easy to find in a review.
+//! Passwords and the admin token: text that is used and never shown. Owns how secrets are read from files; code that
+//! needs one calls [`Secret::expose`], which is easy to find in a review.
 
 use std::fmt;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::io;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Longest secret, in bytes; a file that is longer is likely not the file that was meant.
+/// The longest secret, in bytes; a longer file is probably the wrong file.
 pub const MAX_SECRET_BYTES: usize = 4096;
 
 /// Text that is never printed.
@@ -15,12 +15,12 @@ pub const MAX_SECRET_BYTES: usize = 4096;
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being printed by accident.
+    /// Wraps `text`, so that it is not printed by accident.
     pub fn new(text: String) -> Secret {
         Secret(text)
     }
 
-    /// The secret itself, for the one place that has to send or compare it.
+    /// The secret itself, for the code that has to send or compare it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -58,13 +58,13 @@ pub enum SecretFileError {
     Unusable { path: PathBuf, wrong: SecretError },
 }
 
-/// Without the newline that editors and programs add.
+/// Removes the newline that editors and programs add.
 pub fn without_line_end(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-/// A password may be any text that is not empty.
+/// A password may be any non-empty text.
 pub fn password(text: &str) -> Result<Secret, SecretError> {
     match text.len() {
         0 => Err(SecretError::Empty),
@@ -82,22 +82,21 @@ pub fn admin_token(text: &str) -> Result<Secret, SecretError> {
     }
 }
 
-/// The admin token in a file of its own.
+/// The admin token in a separate file.
 pub fn admin_token_in(path: &Path) -> Result<Secret, SecretFileError> {
     in_file(path, admin_token)
 }
 
-/// A password in a file of its own.
+/// A password in a separate file.
 pub fn password_in(path: &Path) -> Result<Secret, SecretFileError> {
     in_file(path, password)
 }
 
-/// The secret in a file of its own, without the newline that editors add; `check` says whether the
-/// text can be one.
+/// Reads the secret in a separate file, without the newline that editors add; `check` validates the text.
 pub(super) fn in_file(path: &Path, check: fn(&str) -> Result<Secret, SecretError>) -> Result<Secret, SecretFileError> {
     let named = || path.to_owned();
     let mut bytes = Vec::new();
-    // The longest secret, a CR and an LF, and one byte more, which shows that the file is too long.
+    // The longest secret, a CR and an LF, and one more byte, which shows that the file is too long.
     File::open(path)
         .and_then(|file| file.take(MAX_SECRET_BYTES as u64 + 3).read_to_end(&mut bytes))
         .map_err(|error| SecretFileError::Read { path: named(), error })?;

@@ -1,4 +1,4 @@
-//! `[sentinel]`: how sentinels want to be logged in to. Who they are is in the backend's URL.
+//! `[sentinel]`: the login for sentinels. Their addresses are in the backend's URL.
 
 use super::backend::{Backend, BackendUrl, Target};
 use super::backend_login::{self, BackendLogin, PasswordSource};
@@ -26,7 +26,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(Ba
     Some((login, reader.document.place(section.span)))
 }
 
-/// Hands the login to those who need it.
+/// Adds the login to the backends that need it.
 pub(super) fn give_login(login: Option<(BackendLogin, Place)>, backend: &mut Backend, findings: &mut Findings) {
     let Some((login, place)) = login else { return };
     if let Backend::Redis(BackendUrl { target: Target::Sentinel(sentinels), .. }) = backend {

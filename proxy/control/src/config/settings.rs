@@ -1,6 +1,5 @@
-//! `[namespace.settings.<policy>]`: what operators tell the policies of a chain. Flattens values of
-//! TOML to text and remembers where they stood; whether a policy knows a key and likes its value is
-//! judged by the policy.
+//! `[namespace.settings.<policy>]`: the settings of a chain's policies. Flattens TOML values to text and remembers
+//! their positions; the policy itself decides whether it knows a key and accepts its value.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,8 +21,8 @@ pub(super) struct Settings {
     pub(super) positions: HashMap<(String, String), Position>,
 }
 
-/// Reads `settings` of one namespace. `chain` is `None` where it could not be read; then nothing
-/// is said about what is not in it.
+/// Reads `settings` of one namespace. `chain` is `None` where it could not be read; then policies that are not in it
+/// are not reported.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     namespace: &Section<'_, '_>,
@@ -109,13 +108,13 @@ fn one_policy(
             }
         }
     }
-    // The tree keeps keys sorted, but not by promise.
+    // The tree keeps keys sorted, but does not promise to.
     flat_values.sort();
     flat_values
 }
 
-/// A setting by the names of its parts. A table says more of a setting than one value does: what that value would be
-/// stands there as `for`, and `keep_alive = { for = "1h", ttl = "all" }` is `keep_alive` and `keep_alive.ttl`.
+/// A setting and its parts. A setting that has several parts is a table, with its main value as `for`: `keep_alive = {
+/// for = "1h", ttl = "all" }` is `keep_alive` and `keep_alive.ttl`.
 fn parts<'a>(key: &str, value: &'a Spanned<DeValue<'a>>) -> Vec<(String, &'a Spanned<DeValue<'a>>)> {
     let table = match value.get_ref() {
         DeValue::Table(table) if !table.is_empty() => table,

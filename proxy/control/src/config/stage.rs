@@ -1,16 +1,16 @@
-//! `stage`: whom the next version of something answers while it is asked beside what is in force.
+//! `stage`: for which share of applications a `next` version answers while it is asked beside the one in force.
 
 use std::fmt;
 
 use super::suggest::quoted;
 
-/// The next version of a policy is called as that with this behind it.
+/// The suffix of a policy's name for its next version.
 pub const NEXT: &str = ".next";
 
-/// Whom a chain answers that is asked beside the one in force.
+/// The share of applications that a `next` chain answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stage {
-    /// How many in a hundred of the applications.
+    /// The percentage of applications.
     pub(crate) percent: u8,
 }
 
@@ -24,12 +24,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A text that is no stage.
+/// Why a text is no stage.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is no stage; write \"shadow\", which answers nobody, \"10%\" of the applications, or \"all\"", quoted(.0))]
 pub struct StageError(String);
 
-/// The stage that a text names.
+/// Parses a stage.
 pub fn stage(text: &str) -> Result<Stage, StageError> {
     let percent = match text {
         "shadow" => Some(0),

@@ -1,10 +1,10 @@
-//! "Did you mean": the nearest known word to one that is not known, and values fit to be shown in
-//! a message. Pure text; it knows no key and no policy.
+//! "Did you mean": the nearest known word to an unknown one, and values prepared for messages. Pure text functions;
+//! they know no key and no policy.
 
-/// Characters of a value that a message shows.
+/// Characters of a value that a message shows at most.
 const SHOWN: usize = 60;
 
-/// Words longer than this have no near neighbour among ours, and are not compared.
+/// Longer words than this have no near neighbour among ours, and are not compared.
 const MAX_COMPARED: usize = 64;
 
 /// A value as a message shows it: in quotes, on one line, not too long.
@@ -22,7 +22,7 @@ pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         return None;
     }
     let plain = normal(word);
-    // One slip in a short word, up to three in a long one.
+    // One typing error in a short word, up to three in a long one.
     let tolerance = (plain.chars().count() / 3).clamp(1, 3);
     known
         .into_iter()
@@ -50,11 +50,10 @@ fn normal(word: &str) -> String {
     word.to_lowercase().replace('_', "-")
 }
 
-/// How near two words are, smaller is nearer; `None` if not near. A part of a known word (`ttl` for
-/// `ttl-ceiling`) or one with something added (`drain_ms` for `drain`) comes after slips of the
-/// finger.
+/// The distance of two words, smaller is nearer; `None` if not near. A part of a known word (`ttl` for `ttl-ceiling`),
+/// or a known word with an addition (`drain_ms` for `drain`), ranks after typing errors.
 fn rank(word: &str, candidate: &str, tolerance: usize) -> Option<usize> {
-    // Two neighbours swapped count as one slip.
+    // Two swapped neighbours count as one error.
     let distance = strsim::osa_distance(word, candidate);
     if distance <= tolerance {
         return Some(distance);

@@ -1,9 +1,9 @@
-//! What a namespace is, in a few words for people: `lockwarden check` prints it and the log begins with it.
+//! A short description of a namespace for people: `lockwarden check` prints it, and the log starts with it.
 
 use super::enforce_for::EnforceFor;
 use super::namespace::NamespaceConfig;
 
-/// Globs that are named.
+/// The most globs that are listed.
 const MAX_SHOWN: usize = 20;
 
 /// See the module.
@@ -12,7 +12,7 @@ pub struct Summary {
     pub keys: String,
     /// Its mode.
     pub mode: &'static str,
-    /// For whom it is enforced all the same.
+    /// The clients for which it is enforced although it is in monitor mode.
     pub enforced_for: Option<String>,
     /// Its chain.
     pub policies: String,
@@ -40,7 +40,7 @@ impl Summary {
     }
 }
 
-/// For whom a namespace in monitor mode is enforced.
+/// The clients for which a namespace in monitor mode is enforced.
 fn for_whom(enforced: &EnforceFor) -> String {
     let clients = enforced.clients.iter();
     let clients = clients.map(|glob| String::from_utf8_lossy(glob).into_owned());

@@ -1,5 +1,6 @@
-//! `[tls]` for listeners and `[backend_tls]` for the way to the backend: which files say who the proxy is, and whom it
-//! believes. The files themselves are looked at when everything else is right ([`check`]).
+//! `[tls]` for listeners and `[backend_tls]` for connections to the backend: the files with the proxy's own
+//! certificate, and with the authorities that it trusts. The files themselves are checked when everything else is right
+//! ([`check`]).
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -53,7 +54,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(Li
     let wanted = reader.choice(&section, "client_cert", &CLIENT_CERTIFICATES);
     let client_name = reader.choice(&section, "client_name", &NAMES);
     reader.unknown_keys(&section, belongs_on_top);
-    // Who names an authority wants certificates of it.
+    // If an authority is named, client certificates are required by default.
     let built_in = client_ca.as_ref().map(|_| ClientCertificates::Require);
     let clients = match (client_ca, wanted.unwrap_or(built_in)) {
         (Some(ca), Some(want)) => Some((ca.value, want)),
@@ -111,7 +112,7 @@ pub(super) fn read_backend(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Op
     Some((files, reader.document.place(section.span)))
 }
 
-/// Says what does not fit together, and what is wrong with the files.
+/// Reports conflicts, and errors in the files.
 pub(super) fn check(
     tls: Option<&(ListenerFiles, Place)>,
     backend_tls: Option<&(BackendFiles, Place)>,
@@ -162,7 +163,7 @@ pub(super) fn check(
     }
 }
 
-/// When the own certificate ends, and the first of those that others are believed by.
+/// When the proxy's own certificate ends, and the first of the trusted authorities'.
 type Ends = (Option<SystemTime>, Option<SystemTime>);
 
 fn connector(url: &BackendUrl, files: BackendFiles) -> Result<Ends, TlsError> {
@@ -174,7 +175,7 @@ fn connector(url: &BackendUrl, files: BackendFiles) -> Result<Ends, TlsError> {
     Connector::new(files, host, Arc::new(Unobserved)).map(|connector| connector.ends())
 }
 
-/// Warns of certificates that end soon. Those that have ended are errors.
+/// Warns about certificates that end soon. Those that have ended are errors.
 fn warn_of_ends(table: &str, keys: [&str; 2], (own, authorities): Ends, place: &Place, findings: &mut Findings) {
     let now = SystemTime::now();
     for (key, end) in keys.into_iter().zip([own, authorities]) {

@@ -1,21 +1,21 @@
-//! A change of the configuration as somebody types it for a question, `namespace.orders.hand_over=true`, put into the text of the
-//! file. What it may say is not known here: the text is read like any other afterwards.
+//! A change of the configuration, typed as `namespace.orders.hand_over=true` for a what-if question, and applied to the
+//! text of the file. Its contents are not checked here: the resulting text is read like any other.
 
 use toml::{Table, Value};
 
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypedChange {
-    /// The table that it is in, as `namespace`, and the name of that one; `None` at the top of the file.
+    /// The kind of the table, such as `namespace`, and the name of that table; `None` for the top of the file.
     pub table: Option<(String, String)>,
-    /// The policy whose setting it is.
+    /// The policy, if it is a policy's setting.
     pub policy: Option<String>,
-    /// The key there.
+    /// The key in that table.
     pub key: String,
     value: Value,
 }
 
-/// The text of a file with these changes.
+/// Applies these changes to the text of a file.
 pub fn changed(text: &str, changes: &[&str]) -> Result<(String, Vec<TypedChange>), String> {
     let wrong = |error: &dyn std::fmt::Display| format!("the configuration file: {error}");
     let mut file: Table = text.parse().map_err(|error| wrong(&error))?;
@@ -73,7 +73,7 @@ impl TypedChange {
         let settings = self.policy.iter().flat_map(|policy| ["settings", policy]);
         for word in settings.chain(parents.split('.').filter(|word| !word.is_empty())) {
             let inner = place.entry(word).or_insert_with(|| Value::Table(Table::new()));
-            // `keep_alive = "1h"` is short for a table with that alone.
+            // `keep_alive = "1h"` is short for a table with only that value.
             place = match inner {
                 Value::Table(table) => table,
                 _ => return Err(format!("{word} is no table in the file: set it as a whole")),
@@ -84,11 +84,11 @@ impl TypedChange {
     }
 }
 
-/// Which of the tables of this kind is meant, and what follows its name.
+/// The table of this kind that is meant, and the text after its name.
 fn named<'p>(kind: &str, rest: &'p str, file: &Table) -> Result<(String, &'p str), String> {
     let tables = file.get(kind).and_then(Value::as_array);
     let names: Vec<&str> = tables.into_iter().flatten().filter_map(|table| name_of(table.as_table()?)).collect();
-    // A name may have dots.
+    // A name may contain dots.
     let meant = names.iter().filter_map(|name| {
         let key = rest.strip_prefix(name)?.strip_prefix('.')?;
         Some((name.len(), (*name).to_owned(), key))

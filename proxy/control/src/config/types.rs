@@ -1,4 +1,4 @@
-//! The configuration as the rest of the proxy gets it: put together by `draft`, checked, and never changed.
+//! The configuration as the rest of the proxy gets it: assembled by `draft`, checked, and never changed.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,61 +24,60 @@ use super::secret::Secret;
 use super::user_map::UserMapping;
 use crate::net::tls::{BackendFiles, ListenerFiles};
 
-/// How clients come by connections to the backend.
+/// How clients get connections to the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sessions {
-    /// One each.
+    /// Each client has its own.
     #[default]
     Dedicated,
-    /// Those of a thread share one, except for what needs a connection of its own.
+    /// The clients of a thread share one, except for commands that need their own.
     Multiplexed,
 }
 
-/// A configuration that was checked as far as that is possible without the network and without
-/// loading policies.
+/// A configuration that was checked as far as possible without the network and without loading policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Where clients connect: `listen` first, unless that is off. There is at least one.
+    /// Where clients connect: `listen` first, unless it is off. At least one.
     pub listeners: Vec<Listener>,
     /// The Redis or Valkey behind the proxy.
     pub backend: Backend,
-    /// How the proxy's own connections log in, where their password changes.
+    /// The login of the proxy's own connections, if the password changes over time.
     pub backend_login: Option<BackendLogin>,
-    /// How the backend is made sure of, where its URL says TLS and this is not what a URL alone says.
+    /// How the backend's certificate is checked, if its URL uses TLS and this differs from the URL's defaults.
     pub backend_tls: Option<BackendFiles>,
-    /// What listeners with TLS show and want; there where one of them has it.
+    /// The certificates of TLS listeners; set if any listener uses TLS.
     pub tls: Option<ListenerFiles>,
-    /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.
+    /// The address of the admin interface; `None` if it is off. A non-loopback address requires a token.
     pub admin: Option<SocketAddr>,
-    /// What a request that changes something must bring; the server makes one up if there is none.
+    /// The token that a changing request must carry; the server generates one if there is none.
     pub admin_token: Option<Secret>,
     /// A second address that serves only metrics and health.
     pub metrics: Option<SocketAddr>,
     /// Namespaces with metric series of their own, 1 to 1000; the rest share one.
     pub metrics_max_namespaces: usize,
-    /// Serve an unprotected backend on an address that is not loopback.
+    /// Serve an unprotected backend on a non-loopback address.
     pub allow_open: bool,
-    /// The backend is a node of a cluster, and one proxy stands before each.
+    /// The backend is a node of a cluster, with one proxy in front of each node.
     pub cluster_node: bool,
-    /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
+    /// The prefix of companion keys: 1 to 32 printable bytes without spaces and braces.
     pub companion_prefix: Bytes,
     /// Load balancers that must send a PROXY header, and whose header is trusted.
     pub proxy_protocol_from: Vec<Network>,
-    /// Whether each client has a connection to the backend of its own.
+    /// Whether each client has its own connection to the backend.
     pub sessions: Sessions,
-    /// How lines of the log look.
+    /// The format of log lines.
     pub log_format: LogFormat,
     /// How long a stopping proxy waits for its clients, at most 10 minutes.
     pub drain: Duration,
-    /// Between two walks over the server's keys; `None`: never.
+    /// The time between two walks over the server's keys; `None`: never.
     pub sweep: Option<Duration>,
     /// How long a request to a cluster waits for a slot that moves or that no node serves, at most a minute.
     pub moving_patience: Duration,
-    /// What clients' buffers may take, bytes; `None`: a quarter of what there is.
+    /// The memory for clients' buffers, bytes; `None`: a quarter of the available memory.
     pub max_memory: Option<usize>,
-    /// How many clients there may be; `None`: as many as the limit of open files leaves room for.
+    /// The most clients; `None`: as many as the limit of open files allows.
     pub max_clients: Option<u64>,
-    /// How old a client's connection may become; `None`: as old as it likes.
+    /// The longest age of a client's connection; `None`: unlimited.
     pub max_connection_age: Option<Duration>,
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
@@ -87,7 +86,7 @@ pub struct Config {
     pub guards: Vec<GuardConfig>,
     /// Which users of the backend have a twin that touches locks for them.
     pub user_map: Vec<UserMapping>,
-    /// What applications are called, in the order of the file; the first that a client matches wins.
+    /// The names of applications, in the order of the file; the first that matches a client wins.
     pub applications: Vec<ApplicationRule>,
     /// Clients that log in by certificate: the name in it selects the ACL user.
     pub certificate_logins: Vec<CertificateLogin>,
@@ -99,14 +98,14 @@ pub struct Config {
     pub(crate) delivery: DeliveryConfig,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
-    /// Who said what, for people.
+    /// The source of each value, for people.
     pub said: Sayings,
     /// The file that was read, as the caller named it.
     pub source: Option<PathBuf>,
 }
 
 impl Config {
-    /// What holds where nobody says otherwise, beside the addresses that `draft` knows.
+    /// The defaults, except the addresses, which `draft` knows.
     pub(super) fn built_in() -> Config {
         Config {
             metrics_max_namespaces: 30,
@@ -131,13 +130,13 @@ impl Config {
         namespaces.any(|namespace| namespace.durability.is_some())
     }
 
-    /// Whether any namespace asks which server it is connected to.
+    /// Whether any namespace needs to know which server it is connected to.
     pub fn has_quarantine(&self) -> bool {
         let mut namespaces = self.namespaces.iter();
         namespaces.any(|namespace| namespace.quarantine != Quarantine::Off)
     }
 
-    /// Every key, what holds for it, and who said so.
+    /// Every key, its value, and the value's source.
     pub fn settings(&self) -> Vec<Setting> {
         let names = self.namespaces.iter();
         self.said.settings(names.map(|namespace| &*namespace.name))

@@ -1,5 +1,5 @@
-//! `[[user_map]]`: which ACL users of the backend have a twin that may touch lock keys, where they themselves may not.
-//! Reads and checks those tables; what a session does with a twin is [`lockwarden_dataplane::session`], who makes it `lockwarden acl`.
+//! `[[user_map]]`: ACL users of the backend that may not touch lock keys, and their twins that may. Reads and checks
+//! those tables; [`lockwarden_dataplane::session`] uses the twins, and `lockwarden acl` creates them.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ key_table! { pub(super) KEYS =
 /// One checked `[[user_map]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserMapping {
-    /// Whom a client says that it is; without a login that is `default`.
+    /// The client's ACL user; `default` without a login.
     pub user: String,
     /// The user that touches locks in its place.
     pub twin: String,
-    /// Where the twin's password stands.
+    /// The file with the twin's password.
     pub password_file: PathBuf,
-    /// What stood there when the configuration was read; `None` where nothing could be used.
+    /// The password when the configuration was read; `None` if it could not be used.
     pub password: Option<Secret>,
 }
 
@@ -77,12 +77,12 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>, seen: &mut HashSet<Str
     Some(UserMapping { user: user.value, twin: twin.value, password_file: file.value, password })
 }
 
-/// Why a text is no user.
+/// Why a text is no user name.
 #[derive(Debug, thiserror::Error)]
 #[error("an ACL user has no blanks and no NUL, and 1 to {MAX_USER_BYTES} bytes")]
 pub(super) struct UserError;
 
-/// Redis knows no bound; this is one for lines of the log.
+/// Redis has no limit; this one keeps log lines short.
 const MAX_USER_BYTES: usize = 256;
 
 fn acl_user(text: &str) -> Result<String, UserError> {

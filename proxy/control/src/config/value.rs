@@ -1,6 +1,6 @@
-//! The spellings of single values: addresses, durations, sizes, names. Pure functions from text to a
-//! checked value or to an error, which prints as a sentence that says what a valid value looks like.
-//! Where the text stood is known to `reader` and `overrides`, which call these.
+//! Parses single values: addresses, durations, sizes, names. Pure functions from text to a checked value, or to an
+//! error that prints as a sentence describing a valid value. `reader` and `overrides`, which call these, know the
+//! position of the text.
 
 use lockwarden_lock::rules::HolderLost;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,7 @@ pub(super) enum AddressError {
 #[error("{0}, or \"off\"")]
 pub(super) struct AddressOrOffError(AddressError);
 
-/// Why a text is not the value that a key wants.
+/// Why a text is not a valid value for a key.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
     #[error("{} is not true or false", quoted(.0))]
@@ -94,7 +94,7 @@ pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, AddressOr
     }
 }
 
-/// `true` or `false` where only text is possible.
+/// `true` or `false`, where only text is possible.
 pub(super) fn boolean(text: &str) -> Result<bool, ValueError> {
     match text {
         "true" | "1" => Ok(true),
@@ -130,7 +130,7 @@ pub(super) fn duration_or_off(text: &str, range: RangeInclusive<Duration>) -> Re
     }
 }
 
-/// What becomes of a lease whose holder is gone: `keep`, or `shorten:2s`.
+/// What happens to a lease whose holder is gone: `keep`, or `shorten:2s`.
 pub(super) fn holder_lost(text: &str) -> Result<HolderLost, ValueError> {
     let Some(time) = text.strip_prefix("shorten:") else {
         return match text {
@@ -138,13 +138,14 @@ pub(super) fn holder_lost(text: &str) -> Result<HolderLost, ValueError> {
             _ => Err(ValueError::HolderLost(text.to_owned())),
         };
     };
-    // A client whose network blinked needs that time to come back, and nobody waits for a lock for longer than a day.
+    // A client with a short network failure needs that time to reconnect, and no client waits for a lock for longer
+    // than a day.
     let time = duration(time, Duration::from_secs(1)..=Duration::from_secs(86_400))?;
     let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Ok(HolderLost::Shorten { ms })
 }
 
-/// A duration that a policy has checked, in milliseconds.
+/// A duration that a policy has already checked, in milliseconds.
 pub fn milliseconds(text: &str) -> Option<u64> {
     let duration = duration(text.trim(), Duration::ZERO..=Duration::MAX).ok()?;
     u64::try_from(duration.as_millis()).ok()
@@ -206,7 +207,7 @@ pub(super) fn sha256(text: &str) -> Result<[u8; 32], ValueError> {
     Ok(sum)
 }
 
-/// The prefix of companion keys. Braces would be read as a hash tag in front of our own.
+/// The prefix of companion keys. Braces in it would be taken for a hash tag before our own.
 pub(super) fn companion_prefix(text: &str) -> Result<Bytes, ValueError> {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
     if (1..=32).contains(&text.len()) && text.bytes().all(plain) {

@@ -1,5 +1,5 @@
-//! The time zones of rules: by name from the system's files (TZif, RFC 9636), or as a distance from UTC. A policy has no files, so
-//! it is told the changes of fifty years; `lockwarden-rules` has the clock itself.
+//! The time zones of rules: by name from the system's files (TZif, RFC 9636), or as an offset from UTC. A policy cannot
+//! read files, so it gets the zone's changes for fifty years; `lockwarden-rules` does the clock arithmetic.
 
 use std::fs::File;
 use std::io;
@@ -10,14 +10,14 @@ use lockwarden_rules::Zone;
 
 use super::suggest::quoted;
 
-/// Where the system has its zones.
+/// The system's folder of time zones.
 const ZONES: &str = "/usr/share/zoneinfo";
 
-/// The largest file that is read; the largest of a system has 4 KiB.
+/// The largest file that is read; a system's largest has 4 KiB.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The years whose changes a policy is told, the last one excluded: the same on each machine, so that proxies whose zones
-/// are alike are told the same.
+/// The years whose changes a policy gets, the last one excluded. They are the same on each machine, so that proxies
+/// with the same zone files pass on the same changes.
 const YEARS: std::ops::Range<i64> = 2025..2076;
 
 /// Why a text names no zone.
@@ -68,7 +68,7 @@ fn named_in(zones: &Path, name: &str) -> Result<Zone, ZoneError> {
     from_file(&bytes).ok_or_else(|| ZoneError::BadFile(name.to_owned()))
 }
 
-/// `+01:00`, `-05:30`, in seconds to the east.
+/// `+01:00`, `-05:30`: the offset in seconds east of UTC.
 fn distance(text: &str) -> Option<i32> {
     let (sign, rest) = match text.split_at_checked(1)? {
         ("+", rest) => (1, rest),
@@ -81,10 +81,10 @@ fn distance(text: &str) -> Option<i32> {
     Some(sign * (i32::from(hours) * 3_600 + i32::from(minutes) * 60))
 }
 
-/// The changes of [`YEARS`] in a file of a zone.
+/// The changes within [`YEARS`] in a zone file.
 fn from_file(bytes: &[u8]) -> Option<Zone> {
     let mut file = Bytes(bytes);
-    // The first block has times of 32 bits, for readers of long ago.
+    // The first block has 32-bit times, for old readers.
     let old = Header::read(&mut file)?;
     if old.version < b'2' {
         return None;
@@ -135,13 +135,13 @@ fn from_file(bytes: &[u8]) -> Option<Zone> {
             first_s = rule.standard_s;
         }
     }
-    // Some files say twice what holds.
+    // Some files repeat the offset that is already in force.
     let mut before = first_s;
     changes.retain(|(_, offset_s)| std::mem::replace(&mut before, *offset_s) != *offset_s);
     Zone::new(first_s, changes).ok()
 }
 
-/// Bytes that are read from their beginning.
+/// Bytes that are read from the front.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -156,7 +156,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What a block of a file holds.
+/// The contents of a block of a file.
 struct Header {
     version: u8,
     utc_marks: usize,
@@ -186,20 +186,20 @@ impl Header {
         })
     }
 
-    /// The bytes of a block whose times have so many.
+    /// The bytes of a block whose times have this many bytes.
     fn bytes(&self, time: usize) -> Option<usize> {
         let times = self.times.checked_mul(time + 1)?;
         times.checked_add(self.types.checked_mul(6)?)?.checked_add(self.rest(time)?)
     }
 
-    /// Those behind the types.
+    /// The bytes after the types.
     fn rest(&self, time: usize) -> Option<usize> {
         let leaps = self.leaps.checked_mul(time + 4)?;
         self.letters.checked_add(leaps)?.checked_add(self.standard_marks)?.checked_add(self.utc_marks)
     }
 }
 
-/// The rule for all years behind the last change of a file: `CET-1CEST,M3.5.0,M10.5.0/3`.
+/// The rule for all years after the last change in a file: `CET-1CEST,M3.5.0,M10.5.0/3`.
 struct Yearly {
     standard_s: i32,
     summer: Option<Summer>,
@@ -213,7 +213,7 @@ struct Summer {
 
 /// A day of each year.
 enum Date {
-    /// The so-manieth such day of a month; the fifth is the last one.
+    /// The nth such weekday of a month; the fifth means the last one.
     Weekday { month: i64, week: i64, weekday: i64 },
     /// From 1, without the 29th of February.
     Julian(i64),
@@ -241,7 +241,7 @@ impl Yearly {
         Some(Yearly { standard_s, summer: Some(Summer { offset_s, begins: date(begins)?, ends: date(ends)? }) })
     }
 
-    /// When the clock changes in this year, and to which distance from UTC.
+    /// When the clock changes in this year, and the new offset from UTC.
     fn changes(&self, year: i64) -> Vec<(i64, i32)> {
         let Some(Summer { offset_s, begins, ends }) = &self.summer else {
             return Vec::new();
@@ -253,7 +253,7 @@ impl Yearly {
     }
 }
 
-/// What stands behind the name of a zone: letters, or anything within `<` and `>`.
+/// The text after the name of a zone: the name has letters, or anything within `<` and `>`.
 fn after_name(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('<') {
         return Some(quoted.split_once('>')?.1);
@@ -262,7 +262,7 @@ fn after_name(text: &str) -> Option<&str> {
     (text.len() - rest.len() >= 3).then_some(rest)
 }
 
-/// `[+-]hh[:mm[:ss]]` in seconds, and what stands behind it.
+/// `[+-]hh[:mm[:ss]]` in seconds, and the text after it.
 fn clock(text: &str, max_hours: i32) -> Option<(i32, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":+-".contains(c))).unwrap_or(text.len());
     let (clock, rest) = text.split_at_checked(end)?;
@@ -278,7 +278,7 @@ fn clock(text: &str, max_hours: i32) -> Option<(i32, &str)> {
     fits.then_some((sign * (hours * 3_600 + minutes * 60 + seconds), rest))
 }
 
-/// A day, and a time of it, which may be days away.
+/// A day, and a time on it, which may be days away.
 fn date(text: &str) -> Option<(Date, i32)> {
     let (day, time_s) = match text.split_once('/') {
         None => (text, 2 * 3_600),
@@ -309,12 +309,12 @@ fn date(text: &str) -> Option<(Date, i32)> {
 }
 
 impl Date {
-    /// Days since 1970 began.
+    /// Days since the start of 1970.
     fn day(&self, year: i64) -> i64 {
         match *self {
             Date::Weekday { month, week, weekday } => {
                 let first = day(year, month, 1);
-                // 1970 began on a Thursday, and a week on Sunday.
+                // 1970 began on a Thursday, and a week begins on Sunday.
                 let until = (weekday - (first + 4)).rem_euclid(7);
                 let next_month = if month == 12 { day(year + 1, 1, 1) } else { day(year, month + 1, 1) };
                 let mut found = first + until + 7 * (week - 1);
@@ -332,7 +332,7 @@ impl Date {
     }
 }
 
-/// Days since 1970 began, by the Gregorian calendar.
+/// Days since the start of 1970, in the Gregorian calendar.
 fn day(year: i64, month: i64, day_of_month: i64) -> i64 {
     // A year that begins in March has its leap day at its end.
     let year = if month <= 2 { year - 1 } else { year };

@@ -1,5 +1,5 @@
-//! Modules that came from elsewhere, by their digest: a module that is pinned need not be got again, and is there while its registry
-//! is not. What lies there is hashed again each time, so the folder need not be trusted.
+//! Fetched modules, by their digest: a pinned module need not be fetched again, and is available while its registry is
+//! not. Cached files are hashed again each time, so the folder need not be trusted.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,10 +14,10 @@ use tempfile::NamedTempFile;
 use super::files::{Delivered, MAX_SIGNATURE, read};
 use crate::config::DeliveryConfig;
 
-/// Modules that are kept; of more the oldest go.
+/// The most modules that are kept; beyond that the oldest are removed.
 const MAX_KEPT: usize = 64;
 
-/// A folder of the operator's.
+/// The operator's cache folder.
 pub(super) struct Cache<'a>(&'a Path);
 
 impl Cache<'_> {
@@ -37,13 +37,13 @@ impl Cache<'_> {
         (is == *sha256).then(|| Delivered::new(bytes, signature))
     }
 
-    /// Keeps a module. What cannot be kept is only got again.
+    /// Stores a module. If that fails, the module is only fetched again.
     pub(super) fn keep(&self, sha256: &[u8; 32], module: &Delivered) {
         if self.find(sha256).is_some_and(|kept| kept.signature == module.signature) {
             return;
         }
         let put = |end, bytes: &[u8]| {
-            // Readable to its owner only, and there as a whole or not at all.
+            // Readable to its owner only, and complete or not there at all.
             let mut file = NamedTempFile::new_in(self.0)?;
             file.write_all(bytes)?;
             file.persist(self.path(sha256, end)).map_err(|error| error.error)
@@ -72,7 +72,7 @@ impl Cache<'_> {
         let mut modules: Vec<(SystemTime, PathBuf)> = modules.map(|path| (age(&path), path)).collect();
         modules.sort();
         for (_, path) in modules.iter().rev().skip(MAX_KEPT) {
-            // What stays because it cannot be removed is no harm.
+            // A file that cannot be removed does no harm.
             let _ = fs::remove_file(path);
             let _ = fs::remove_file(path.with_extension("minisig"));
         }

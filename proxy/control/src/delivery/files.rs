@@ -10,21 +10,21 @@ use lockwarden_policy::MAX_MODULE_BYTES;
 /// The longest signature: four lines.
 pub(super) const MAX_SIGNATURE: u64 = 4 << 10;
 
-/// A module that has come.
+/// A fetched module.
 pub(super) struct Delivered {
     pub(super) bytes: Vec<u8>,
-    /// What stands beside it, or with it in a registry.
+    /// Its signature, from the file beside it or from the registry.
     pub(super) signature: Option<String>,
 }
 
 impl Delivered {
-    /// What is no text is no signature, and told as one of a wrong form.
+    /// A signature that is not text is reported as malformed.
     pub(super) fn new(bytes: Vec<u8>, signature: Option<Vec<u8>>) -> Delivered {
         Delivered { bytes, signature: signature.map(|text| String::from_utf8_lossy(&text).into_owned()) }
     }
 }
 
-/// A module with the signature in the file beside it, which need not be there.
+/// A module with the signature from the file beside it, if there is one.
 pub(super) fn read_beside(path: &Path) -> Result<Delivered, (PathBuf, io::Error)> {
     let bytes = read(path, MAX_MODULE_BYTES).map_err(|error| (path.to_owned(), error))?;
     let mut beside = path.as_os_str().to_owned();
@@ -38,7 +38,7 @@ pub(super) fn read_beside(path: &Path) -> Result<Delivered, (PathBuf, io::Error)
     Ok(Delivered::new(bytes, signature))
 }
 
-/// A file of at most so many bytes.
+/// Reads a file of at most `most` bytes.
 pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! Getting a file of bounded length over HTTP within a bounded time. Over TLS, believing whom the system believes; to a registry on
-//! the same machine also without.
+//! Fetches a file of limited length over HTTP within limited time. TLS certificates are checked against the system's
+//! authorities; a registry on the same machine may also be used without TLS.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
-/// All that is got for one policy.
+/// The time for everything that is fetched for one policy.
 const IN_ALL: Duration = Duration::from_secs(30);
 const TRIES: u32 = 3;
-/// Before the second try; before the third twice that.
+/// The pause before the second try; twice that before the third.
 const PAUSE: Duration = Duration::from_millis(200);
 const MAX_REDIRECTS: u32 = 5;
 
-/// Why nothing was got.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("{url} answers {status}")]
@@ -26,11 +26,11 @@ pub enum HttpError {
     Failed { url: String, source: Box<ureq::Error> },
 }
 
-/// An answer, whatever its status.
+/// A response, whatever its status.
 pub(super) struct Got {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
-    /// How it wants to be asked, where it does not answer.
+    /// How to authenticate, if the server requires that.
     pub(super) challenge: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Http {
         Http { over_tls: agent(true, MAX_REDIRECTS), open: agent(false, 0), until: Instant::now() + IN_ALL }
     }
 
-    /// A file, which has to be there.
+    /// Fetches a file that must exist.
     pub(super) fn file(&self, url: &str, most: u64) -> Result<Vec<u8>, HttpError> {
         match self.get(url, &[], most)? {
             Got { status: 200, body, .. } => Ok(body),
@@ -66,7 +66,7 @@ impl Http {
         }
     }
 
-    /// What an address answers. A server that is not there, or has trouble, is asked again.
+    /// The response at an address. A server that is unreachable, or reports a failure, is asked again.
     pub(super) fn get(&self, url: &str, headers: &[(&str, &str)], most: u64) -> Result<Got, HttpError> {
         let mut tries = 1;
         loop {

@@ -1,5 +1,5 @@
-//! Pulling a module out of an OCI registry: its manifest, and the layer that the module is. What the registry says of length and
-//! digest is compared with what comes.
+//! Pulls a module from an OCI registry: its manifest, and the layer with the module. The registry's length and digest
+//! are compared with what was received.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,19 +18,19 @@ use crate::config::RegistryPlace;
 const MAX_MANIFEST: u64 = 1 << 20;
 const MAX_TOKEN: u64 = 64 << 10;
 const MAX_AUTH_FILE: u64 = 1 << 20;
-/// The manifests that are understood.
+/// The manifest types that are understood.
 const MANIFESTS: &str =
     "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
-/// What layers are called that are modules.
+/// The media types of layers that are modules.
 const MODULES: [&str; 3] = [
     "application/wasm",
     "application/vnd.wasm.content.layer.v1+wasm",
     "application/vnd.module.wasm.content.layer.v1+wasm",
 ];
-/// The annotation, of the layer or of the manifest, that is the module's signature.
+/// The annotation, on the layer or on the manifest, that contains the module's signature.
 const SIGNATURE: &str = "dev.lockwarden.minisig";
 
-/// Why nothing was pulled.
+/// Why a pull failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     #[error(transparent)]
@@ -74,7 +74,7 @@ struct Layer {
     annotations: BTreeMap<String, String>,
 }
 
-/// A registry, and how it lets us in.
+/// A registry, and the login for it.
 struct Registry<'a> {
     http: &'a Http,
     place: &'a RegistryPlace,
@@ -112,7 +112,7 @@ pub(super) fn pull(http: &Http, place: &RegistryPlace, auth_file: Option<&Path>)
     Ok(Delivered { bytes: module, signature: signature.cloned() })
 }
 
-/// The one layer that is a module, or the only one.
+/// The only layer that is a module, or the only layer.
 fn module_of(layers: &[Layer]) -> Result<&Layer, RegistryError> {
     let mut modules = layers.iter().filter(|layer| MODULES.contains(&&*layer.media_type));
     match (modules.next(), modules.next(), layers) {
@@ -121,7 +121,7 @@ fn module_of(layers: &[Layer]) -> Result<&Layer, RegistryError> {
     }
 }
 
-/// A registry on the same machine is asked without TLS, as Docker does.
+/// A registry on the same machine is used without TLS, as Docker does.
 fn is_on_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -166,7 +166,7 @@ impl Registry<'_> {
         }
     }
 
-    /// What is said to a registry that wants to know who asks.
+    /// Logs in to a registry that requires it.
     fn login(&self, challenge: &str) -> Result<String, RegistryError> {
         let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
         let basic = self.basic()?;
@@ -209,7 +209,7 @@ impl Registry<'_> {
         Ok(format!("Bearer {}", token.token))
     }
 
-    /// What the file of logins, in Docker's form, has for this registry.
+    /// The entry for this registry in the file of logins, which has Docker's format.
     fn basic(&self) -> Result<Option<String>, RegistryError> {
         #[derive(Deserialize)]
         struct File {

@@ -1,5 +1,5 @@
-//! Who signed a module, by minisign, and as what: the trusted comment is the name and the version that the module says itself, so that
-//! a signed module does not stand in for another one, nor an old one for a new one.
+//! Checks a module's minisign signature. The trusted comment must be the name and the version in the module itself, so
+//! that a signed module cannot replace another one, nor an old one a new one.
 
 use lockwarden_policy::Metadata;
 use minisign_verify::{PublicKey, Signature};
@@ -7,7 +7,7 @@ use semver::Version;
 
 use crate::config::{NEXT, PolicyModule};
 
-/// Why a module is not taken.
+/// Why a module is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
     #[error("it is not signed, and keys asks for it: minisign -Sm FILE -t 'NAME VERSION', beside it as FILE.minisig")]
@@ -28,7 +28,7 @@ pub enum SignatureError {
     TooOld { is: String, least: Version },
 }
 
-/// Checks what its `[[policy]]` asks of a module.
+/// Checks a module against the requirements of its `[[policy]]`.
 pub(super) fn check(module: &PolicyModule, bytes: &[u8], signature: Option<&str>) -> Result<(), SignatureError> {
     if module.keys.is_empty() && module.min_version.is_none() {
         return Ok(());
@@ -54,7 +54,7 @@ pub(super) fn check(module: &PolicyModule, bytes: &[u8], signature: Option<&str>
     }
 }
 
-/// What the signature of a module says that it is, if one of the keys made it.
+/// The name and version in the trusted comment of a module's signature, if one of the keys made it.
 fn signed_as(module: &PolicyModule, bytes: &[u8], signature: &str) -> Result<String, SignatureError> {
     let signature = Signature::decode(signature).map_err(|error| SignatureError::Form(error.to_string()))?;
     let keys = module.keys.iter().filter_map(|key| PublicKey::from_base64(key).ok());

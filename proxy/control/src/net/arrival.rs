@@ -10,22 +10,22 @@ use super::proxy_protocol::Origin;
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Where the client comes from.
+    /// The client's address.
     pub peer: PeerAddress,
-    /// How that is known.
+    /// How the address is known.
     pub origin: Origin,
-    /// The private endpoint by which it reached its balancer; see [`super::proxy_protocol::Extensions`].
+    /// The private endpoint by which it reached its load balancer; see [`super::proxy_protocol::Extensions`].
     pub endpoint: Option<Arc<str>>,
-    /// The name in its certificate, which was verified.
+    /// The verified name in its certificate.
     pub certificate: Option<CertificateName>,
-    /// It came in where clients need a certificate.
+    /// Whether it came in where clients need a certificate.
     pub needs_certificate: bool,
-    /// When it was accepted.
+    /// When its connection was accepted.
     pub at: Instant,
 }
 
 impl Arrival {
-    /// One whose connection comes from there, of whom nothing else is known.
+    /// A client that connected directly from this address, with nothing else known.
     pub fn direct(peer: PeerAddress) -> Arrival {
         Arrival {
             peer,

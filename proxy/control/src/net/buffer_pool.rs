@@ -1,19 +1,19 @@
-//! The memory that bytes of sockets are read into. A connection has some only while bytes are in it:
-//! a reader borrows a buffer of its thread, and gives it back when it is empty again. So an idle
-//! connection costs none, and busy ones read into memory that is in the processor's cache still.
+//! The memory that sockets are read into. A connection has a buffer only while it holds bytes: a reader borrows a
+//! buffer from its thread, and returns it when it is empty again. So an idle connection uses no memory, and busy ones
+//! read into memory that is still in the processor's cache.
 
 use std::cell::RefCell;
 
 use bytes::{Buf, BytesMut};
 
-/// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
+/// The most bytes of one read. A reply of 16 KiB comes in one read, and so does a batch of many short ones.
 pub const READ_CHUNK: usize = 64 * 1024;
-/// So many bytes are handed on in the memory that they are in rather than copied.
+/// From this size on, bytes are passed on by moving their memory instead of copying them.
 pub const WORTH_A_SWAP: usize = 4 * 1024;
-/// Buffers that a thread keeps for the next reader. Where connections are shared, every client that was
-/// answered in one turn has one for a moment; memory that was never written to costs nothing.
+/// Buffers that a thread keeps for the next reader. Where connections are shared, every client with a reply in one turn
+/// has a buffer for a moment; memory that was never written to costs nothing.
 const MAX_SPARE: usize = 128;
-/// A buffer with more is not kept.
+/// Larger buffers are not kept.
 const MAX_SPARE_BYTES: usize = 4 * READ_CHUNK;
 
 thread_local! {
@@ -28,7 +28,7 @@ pub(super) fn make_room(buffer: &mut BytesMut) {
     }
 }
 
-/// A buffer without memory gets that of this thread.
+/// Gives a buffer without memory one of this thread's.
 pub fn open(buffer: &mut BytesMut) {
     if buffer.capacity() == 0 {
         let spare = SPARE.with_borrow_mut(Vec::pop);
@@ -36,14 +36,14 @@ pub fn open(buffer: &mut BytesMut) {
     }
 }
 
-/// Puts bytes behind those that are there.
+/// Appends bytes.
 pub fn put(buffer: &mut BytesMut, bytes: &[u8]) {
     open(buffer);
     buffer.extend_from_slice(bytes);
 }
 
-/// Moves so many bytes from the front of one buffer behind those of another. Where they are all of the one and alone in the other,
-/// the memory goes with them, if they are many or the other has none.
+/// Moves bytes from the front of one buffer to the end of another. If they are all of the first buffer's bytes and the
+/// other is empty, their memory is moved with them, provided that they are many or the other buffer has no memory.
 pub fn move_front(from: &mut BytesMut, bytes: usize, to: &mut BytesMut) {
     if bytes == from.len() && to.is_empty() && (bytes >= WORTH_A_SWAP || to.capacity() == 0) {
         std::mem::swap(from, to);
@@ -53,13 +53,13 @@ pub fn move_front(from: &mut BytesMut, bytes: usize, to: &mut BytesMut) {
     }
 }
 
-/// Gives the memory of a buffer back, if it is empty.
+/// Returns a buffer's memory to the thread, if the buffer is empty.
 pub fn give_back(buffer: &mut BytesMut) {
     if !buffer.is_empty() || buffer.capacity() == 0 {
         return;
     }
     let mut buffer = std::mem::take(buffer);
-    // What was cut from it may still be in use; then its memory is not ours alone.
+    // Slices of the buffer may still be in use; then the memory is shared.
     if !buffer.try_reclaim(READ_CHUNK) || buffer.capacity() > MAX_SPARE_BYTES {
         return;
     }

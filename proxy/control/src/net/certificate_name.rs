@@ -1,33 +1,34 @@
-//! The name in a client's certificate, as its issuer wrote it: `spiffe://corp/ns/shop/worker`, `shop.corp`. Made only of a
-//! certificate that was verified, by the TLS listener or by a balancer that is trusted. It is shown to people and compared
-//! with what an operator wrote, so a name that could look like another one is none.
+//! The name in a client's certificate, as its issuer wrote it: `spiffe://corp/ns/shop/worker`, `shop.corp`. Taken only
+//! from a certificate that was verified, by the TLS listener or by a trusted load balancer. It is shown to people and
+//! compared with an operator's text, so a name that could look like another one is refused.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Most bytes of a name. SPIFFE allows 2,048, but names that are in use have some fifty.
+/// The longest name, bytes. SPIFFE allows 2,048, but names in use have about fifty.
 pub(crate) const MAX_CERTIFICATE_NAME: usize = 256;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateName(Arc<str>);
 
-/// Why bytes of a certificate are no name.
+/// Why a name in a certificate is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateNameError {
-    /// There are none.
+    /// It is empty.
     #[error("the name is empty")]
     Empty,
-    /// There are too many.
+    /// It is too long.
     #[error("the name is longer than {MAX_CERTIFICATE_NAME} bytes")]
     TooLong,
-    /// A control character, a mark that turns the direction of writing, a space that is not the plain one, broken UTF-8.
+    /// It contains a control character, a mark that changes the direction of writing, a space other than the plain one,
+    /// or broken UTF-8.
     #[error("the name has characters that cannot be printed")]
     Unprintable,
 }
 
 impl CertificateName {
-    /// The name that these bytes of a verified certificate are.
+    /// Checks the bytes of a name in a verified certificate.
     pub fn new(bytes: &[u8]) -> Result<CertificateName, CertificateNameError> {
         if bytes.is_empty() {
             return Err(CertificateNameError::Empty);
@@ -52,7 +53,7 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// `char::escape_debug` knows what cannot be printed; of ASCII it escapes the quotes and the backslash as well.
+/// `char::escape_debug` knows what cannot be printed; in ASCII it also escapes quotes and the backslash.
 fn is_printable(character: char) -> bool {
     match character {
         ' '..='~' => true,

@@ -1,27 +1,27 @@
-//! How many file descriptors this process may have, and what they are for. Clients do not get all of them: the last
-//! ones are kept for the admin addresses, the proxy's own connections and its files, so that it can be looked at,
-//! and keeps leases alive, while it is full.
+//! The limit of file descriptors of this process, and how they are divided. Clients do not get all of them: the last
+//! ones are reserved for the admin addresses, the proxy's own connections and its files. So the proxy can still be
+//! inspected, and keeps leases alive, while it is full.
 
 use std::io;
 
-/// Enough for every use, where the system names no limit.
+/// Enough for every use, if the system has no limit.
 const MAX_LIMIT: u64 = 1 << 20;
 
-/// Connections of one admin address, where there are descriptors enough.
+/// The most connections of one admin address, if there are enough descriptors.
 const MAX_ADMIN_PLACES: u64 = 128;
 const MIN_ADMIN_PLACES: u64 = 16;
 
-/// The proxy's own connections to the backend, and files that it opens for a moment: the configuration and the policies at a
-/// reload, the audit trail, `/proc` at a look-up of a process.
+/// The proxy's own connections to the backend, and files that are open for a short time: configuration and policies at
+/// a reload, the audit trail, `/proc` while a process is looked up.
 const OWN: u64 = 32;
 
-/// How many descriptors this process may have open; `MAX_LIMIT` where that is not known.
+/// How many descriptors this process may open; `MAX_LIMIT` if that is unknown.
 pub fn limit() -> u64 {
     current().map_or(MAX_LIMIT, |limit| limit.rlim_cur.min(MAX_LIMIT))
 }
 
-/// Raises the limit as far as this process may: many systems begin with 1,024 for the sake of programs
-/// that use `select`, and let those that know better have more.
+/// Raises the limit as far as this process may: many systems start with 1,024 for the sake of programs that use
+/// `select`, and let other programs raise it.
 pub fn raise_limit() -> io::Result<u64> {
     let mut limit = current()?;
     let wanted = limit.rlim_max.min(MAX_LIMIT);
@@ -44,13 +44,13 @@ fn current() -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// How many are open; a usual number where the system does not say.
+/// The number of open descriptors; `OWN` if the system does not say.
 pub fn open() -> u64 {
-    // The directory itself is one.
+    // The directory itself is counted too.
     std::fs::read_dir("/proc/self/fd").map_or(OWN, |open| open.count() as u64)
 }
 
-/// How many connections one admin address may have.
+/// The most connections of one admin address.
 pub fn admin_places() -> u64 {
     admin_places_of(limit())
 }
@@ -59,8 +59,7 @@ fn admin_places_of(limit: u64) -> u64 {
     (limit / 16).clamp(MIN_ADMIN_PLACES, MAX_ADMIN_PLACES)
 }
 
-/// How many descriptors clients and their connections to the backend may take, of which `base` were open before the
-/// first of them came.
+/// The descriptors for clients and their connections to the backend. `base` were open before the first client came.
 pub fn for_clients(base: u64) -> u64 {
     for_clients_of(limit(), base)
 }

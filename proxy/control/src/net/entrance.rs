@@ -1,4 +1,4 @@
-//! The address of the proxy's own that a client came in by, as its connection tells.
+//! The proxy's own address by which a client came in, read from its connection.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -9,14 +9,14 @@ use socket2::SockRef;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrance {
-    /// The address that it connected to, which is one of this machine's also where the proxy listens on all of them.
+    /// The address that it connected to: one of this machine's, even if the proxy listens on all of them.
     Tcp(SocketAddr),
     /// The path of a unix socket.
     Unix(PathBuf),
 }
 
 impl Entrance {
-    /// The entrance of an accepted connection, if the system tells.
+    /// The entrance of an accepted connection, if the system reports it.
     pub fn of(stream: &impl AsFd) -> Option<Entrance> {
         let local = SockRef::from(stream).local_addr().ok()?;
         if let Some(address) = local.as_socket() {

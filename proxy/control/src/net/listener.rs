@@ -1,6 +1,6 @@
-//! The endpoints that clients come in by, how one process hands them to the next, options of the sockets,
-//! and the rule that keeps an unprotected Redis off the network. It opens listeners and reads nothing
-//! from them; `app::accept` and `admin` accept.
+//! The addresses by which clients come in, how one process takes them over from another, socket options, and the rule
+//! that keeps an unprotected Redis off the network. It opens listeners and reads nothing from them; `app::accept` and
+//! `admin` accept.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -11,33 +11,32 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::stream::Stream;
 
-/// Connections that wait to be accepted. Redis's own default (`tcp-backlog`); the kernel cuts it
-/// to `net.core.somaxconn`.
+/// The most connections that wait to be accepted. Redis's own default (`tcp-backlog`); the kernel limits it to
+/// `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 511;
 
-/// A silent connection is asked for a sign of life after this time …
+/// A silent connection is probed after this time …
 const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 /// … then this often …
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// … and given up after this many unanswered questions: 10 s + 3 × 5 s = 25 s.
+/// … and closed after this many unanswered probes: 10 s + 3 × 5 s = 25 s.
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// How long sent data may stay unacknowledged. Keep-alive asks only a connection on which nothing
-/// is under way; without this, a peer that vanishes while a reply is under way is noticed after
-/// some 15 minutes of retransmission (tcp(7), `TCP_USER_TIMEOUT` and `tcp_retries2`; RFC 5482).
-/// Linux also lets it overrule the number of keep-alive questions, so both ways of vanishing are
-/// noticed within about half a minute, and a lock whose holder is gone stops being renewed.
+/// How long sent data may stay unacknowledged. Keep-alive only probes a connection with no data in flight. Without this
+/// limit, a peer that vanishes while a reply is in flight is noticed after about 15 minutes of retransmission (tcp(7),
+/// `TCP_USER_TIMEOUT` and `tcp_retries2`; RFC 5482). Linux also lets it override the number of keep-alive probes. So
+/// both cases are noticed within about half a minute, and a lock whose holder is gone is no longer renewed.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// Sets what every client's connection needs: replies leave at once, and a peer that vanished
-/// without a word is noticed within about half a minute.
+/// Sets the socket options of every client's connection: replies leave at once, and a peer that vanished without
+/// closing is noticed within about half a minute.
 pub fn prepare_client(stream: &Stream) -> io::Result<()> {
     prepare(stream, UNACKNOWLEDGED)
 }
 
 fn prepare(stream: &Stream, unacknowledged: Duration) -> io::Result<()> {
     let Some(stream) = stream.tcp() else {
-        // The kernel knows both ends of a unix socket, and tells one of the other's end at once.
+        // The kernel knows both ends of a unix socket, and reports the end of the other side at once.
         return Ok(());
     };
     let socket = SockRef::from(stream);
@@ -50,27 +49,27 @@ fn prepare(stream: &Stream, unacknowledged: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// How long data sent to the backend may stay unacknowledged. Longer than for clients: Linux counts
-/// the time in which the other side takes no more bytes as well, and a Redis that runs a long script
-/// or waits for a slow disk takes none meanwhile, though it is there.
+/// How long data sent to the backend may stay unacknowledged. Longer than for clients: Linux also counts the time in
+/// which the other side accepts no more bytes, and a Redis that runs a long script or waits for a slow disk accepts
+/// none, though it is alive.
 const UNACKNOWLEDGED_BY_BACKEND: Duration = Duration::from_secs(60);
 
-/// Sets what every connection to the backend needs: requests leave at once, and a server that vanished
-/// without a word is noticed within about a minute.
+/// Sets the socket options of every connection to the backend: requests leave at once, and a server that vanished
+/// without closing is noticed within about a minute.
 pub fn prepare_backend(stream: &Stream) -> io::Result<()> {
     prepare(stream, UNACKNOWLEDGED_BY_BACKEND)
 }
 
-/// How a process comes to its addresses.
+/// How a process gets its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// They are free, or it does not start.
+    /// They must be free, or it does not start.
     Alone,
     /// The proxy that has them now is about to stop.
     TakingOver,
 }
 
-/// An address that is ours, and not open yet.
+/// An address that is reserved for us, and not open yet.
 #[derive(Debug)]
 pub struct Endpoint {
     socket: Socket,
@@ -78,8 +77,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reserves the address. One that is in use is an error here, before anything has started, unless
-    /// it is to be taken over; one that is free is taken as if it were not to be taken over.
+    /// Reserves the address. If it is in use, this is an error here, before anything has started, unless it is to be
+    /// taken over. A free address is reserved as if there were nothing to take over.
     pub fn reserve(address: SocketAddr, arrival: Arrival) -> io::Result<Endpoint> {
         match (Endpoint::bind(address, Arrival::Alone), arrival) {
             (Err(error), Arrival::TakingOver) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -89,26 +88,26 @@ impl Endpoint {
         }
     }
 
-    /// Its port, the real one where 0 was asked for.
+    /// Its port; the assigned one if 0 was requested.
     pub fn port(&self) -> Option<u16> {
         let address = self.socket.local_addr().ok()?.as_socket()?;
         Some(address.port())
     }
 
-    /// Whether another process has it still.
+    /// Whether another process still has it.
     pub fn is_taken_over(&self) -> bool {
         self.arrival == Arrival::TakingOver
     }
 
     fn bind(address: SocketAddr, arrival: Arrival) -> io::Result<Endpoint> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        // A restart need not wait until the connections of the last run are forgotten. On Linux this
-        // does not let two processes listen on one address.
+        // A restart need not wait until the last run's connections are forgotten. On Linux this does not let two
+        // processes listen on one address.
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
-        // Whoever says so before bind asks to share the address, and the kernel lets two processes of
-        // one user do so if both said it. Saying it after bind, as below, only permits it to the next:
-        // a second proxy that was started by mistake finds the address in use.
+        // Setting this before bind requests to share the address, and the kernel lets two processes of one user share
+        // it if both set it. Setting it after bind, as below, only permits the next process to share: a second proxy
+        // that was started by mistake finds the address in use.
         #[cfg(target_os = "linux")]
         socket.set_reuse_port(arrival == Arrival::TakingOver)?;
         socket.bind(&address.into())?;
@@ -117,7 +116,7 @@ impl Endpoint {
         Ok(Endpoint { socket, arrival })
     }
 
-    /// From here on clients come in: where it is taken over, all new ones to this process.
+    /// Opens it for clients. If it is taken over, all new connections come to this process.
     pub fn open(self) -> io::Result<TcpListener> {
         self.socket.listen(BACKLOG)?;
         #[cfg(target_os = "linux")]
@@ -130,12 +129,12 @@ impl Endpoint {
     }
 }
 
-/// Leads every new connection to the second of the two processes that listen. Without it the kernel
-/// would go on giving half of them to the first, and those which that one has not accepted when it
-/// stops would be reset. Once the first is gone there is no second, and the kernel ignores the rule.
+/// Directs every new connection to the second of the two listening processes. Without this the kernel would continue to
+/// give half of them to the first, and those not accepted when the first stops would be reset. Once the first is gone
+/// there is no second, and the kernel ignores the rule.
 #[cfg(target_os = "linux")]
 fn take_newcomers(listener: &Socket) -> io::Result<()> {
-    // Of one instruction: "the answer is 1", the index of the second.
+    // A program of one instruction: "return 1", the index of the second.
     let mut second = [libc::sock_filter { code: RETURN_CONSTANT, jt: 0, jf: 0, k: 1 }];
     let program = libc::sock_fprog { len: 1, filter: second.as_mut_ptr() };
     let size =

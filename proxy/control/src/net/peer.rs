@@ -1,4 +1,4 @@
-//! Where a client comes from, as far as its connection tells.
+//! The address of a client, read from its connection.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,26 +10,26 @@ use tokio::net::UnixStream;
 pub enum PeerAddress {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// A process of this machine, by a unix socket.
+    /// A process on this machine, over a unix socket.
     Unix(UnixPeer),
 }
 
-/// Who connected by a unix socket: the kernel noted it at that moment (unix(7), `SO_PEERCRED`).
+/// The process that connected to a unix socket: the kernel recorded it at that moment (unix(7), `SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnixPeer {
-    /// The process's number; `None` where it is in a process namespace that this one cannot see.
+    /// The process ID; `None` if it is in a PID namespace that this process cannot see.
     pub process: Option<u32>,
 }
 
 impl PeerAddress {
-    /// Who is at the other end of a unix socket.
+    /// The peer of a unix socket.
     pub fn of_unix(socket: &UnixStream) -> PeerAddress {
         let number = socket.peer_cred().ok().and_then(|peer| peer.pid());
         let number = number.and_then(|number| u32::try_from(number).ok());
         PeerAddress::Unix(UnixPeer { process: number.filter(|number| *number != 0) })
     }
 
-    /// Its IP address; an IPv4 address that came in by an IPv6 socket is that IPv4 address.
+    /// Its IP address; an IPv4 address that arrived over an IPv6 socket is returned as IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             PeerAddress::Tcp(address) => Some(address.ip().to_canonical()),
@@ -37,7 +37,7 @@ impl PeerAddress {
         }
     }
 
-    /// What all connections from the same place have in common: its IP address, or `unix`.
+    /// The part that all connections from the same host share: the IP address, or `unix`.
     pub fn host(&self) -> String {
         self.ip().map_or_else(|| UNIX.to_owned(), |ip| ip.to_string())
     }
@@ -48,7 +48,7 @@ impl PeerAddress {
     }
 }
 
-/// Stands where others have an IP address.
+/// Used in place of an IP address.
 const UNIX: &str = "unix";
 
 impl From<SocketAddr> for PeerAddress {

@@ -1,6 +1,7 @@
-//! A connection in memory, with two ends in one process. Behind one of them is a client whose requests are handed on by this and other
-//! pipes, and whose replies come together from all of them. At the other end it is asked through the pipe how far that client has
-//! taken them: what the socket says is about the bytes of all pipes, and is reckoned back to those of this one.
+//! A connection in memory, with both ends in one process. Behind one end is a client whose requests are distributed
+//! over several pipes, and whose replies are merged from all of them. Through the pipe, the other end can ask how many
+//! of its bytes that client has received: the socket counts the bytes of all pipes, and this is converted to those of
+//! this pipe.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,14 +19,14 @@ use super::buffer_pool::{give_back, move_front, open};
 use super::sleeper::{register, wake};
 use super::socket_queues::{unacknowledged, unread};
 
-/// Bytes that wait in one direction; above that no more are taken.
+/// The most bytes that wait in one direction; beyond that no more are accepted.
 const ROOM: usize = 256 * 1024;
-/// Runs that are remembered before those that the client has acknowledged are dropped.
+/// When there are more runs than this, those that the client has acknowledged are dropped.
 const MAX_RUNS: usize = 64;
-/// Between two looks whether the client's socket has an error.
+/// The time between two checks of the client's socket for an error.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The client's socket, and what has gone by it.
+/// The client's socket, and counters of its bytes.
 #[derive(Debug)]
 pub struct ClientSocket<S> {
     fd: RawFd,
@@ -35,14 +36,14 @@ pub struct ClientSocket<S> {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Bytes written to the client, and how many of them had been when it spoke last.
+    /// Bytes written to the client; and the same number when the client last sent something.
     sent: u64,
     sent_when_spoken: u64,
-    /// Bytes that have come from it and were not handed on yet.
+    /// Bytes received from it and not passed on yet.
     waiting: u64,
-    /// It was told that no more comes, which counts as a byte that it has to acknowledge.
+    /// It was sent the end of the stream, which counts as one byte to acknowledge.
     said_goodbye: bool,
-    /// What is handed on now is to be answered and not done.
+    /// What is passed on now should be answered, but not executed.
     is_trying: bool,
 }
 
@@ -52,23 +53,23 @@ impl<S: AsRawFd> ClientSocket<S> {
         Arc::new(ClientSocket { fd, stream: Mutex::new(stream), counts: Mutex::default() })
     }
 
-    /// The socket, for a moment.
+    /// Locks the socket.
     pub fn stream(&self) -> MutexGuard<'_, S> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many more bytes were written to it.
+    /// Counts bytes written to it.
     pub fn was_sent(&self, bytes: usize) {
         self.counts().sent += bytes as u64;
     }
 
-    /// It has said something, of which so many bytes wait to be handed on.
+    /// It has sent something.
     pub fn has_spoken(&self) {
         let mut counts = self.counts();
         counts.sent_when_spoken = counts.sent;
     }
 
-    /// So many bytes that have come wait to be handed on.
+    /// Sets how many received bytes wait to be passed on.
     pub fn leaves_waiting(&self, bytes: usize) {
         self.counts().waiting = bytes as u64;
     }
@@ -78,22 +79,22 @@ impl<S: AsRawFd> ClientSocket<S> {
         self.counts().sent
     }
 
-    /// It was told that no more comes.
+    /// It was sent the end of the stream.
     pub fn was_told_goodbye(&self) {
         self.counts().said_goodbye = true;
     }
 
-    /// What is handed on from now on is to be answered as if it were done, and not to be done; or to be done again.
+    /// From now on, what is passed on should be answered as if it were executed, but not executed; or executed again.
     pub fn tries(&self, is_trying: bool) {
         self.counts().is_trying = is_trying;
     }
 
-    /// Whether it is.
+    /// Whether what is passed on should be answered but not executed.
     pub(super) fn is_trying(&self) -> bool {
         self.counts().is_trying
     }
 
-    /// Bytes of all that were written which it has acknowledged.
+    /// How many of all bytes written it has acknowledged.
     fn acknowledged(&self) -> u64 {
         let counts = self.counts();
         let unacknowledged = unacknowledged(self).saturating_sub(u64::from(counts.said_goodbye));
@@ -123,7 +124,7 @@ impl<S> AsRawFd for ClientSocket<S> {
 pub struct Pipe<S> {
     from: Arc<Mutex<Half>>,
     to: Arc<Mutex<Half>>,
-    /// How what is written at the end away from the client goes on to it.
+    /// How bytes written at the end away from the client are passed on to the client.
     relayed: Arc<Mutex<Relayed>>,
     client: Arc<ClientSocket<S>>,
 }
@@ -132,9 +133,9 @@ pub struct Pipe<S> {
 #[derive(Debug, Default)]
 struct Half {
     bytes: BytesMut,
-    /// Bytes that were written in all.
+    /// Bytes written so far.
     written: u64,
-    /// No more come, because of this error where there is one.
+    /// No more bytes come; because of this error, if any.
     closed: Option<Option<io::ErrorKind>>,
     /// The other end reads no more.
     is_gone: bool,
@@ -142,26 +143,26 @@ struct Half {
     writer: Option<Waker>,
 }
 
-/// Bytes of a pipe, and where in all that goes to the client they end.
+/// A run of a pipe's bytes, and where it ends among all bytes sent to the client.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     here: u64,
     at_client: u64,
-    /// So many of the last ones went on as they were.
+    /// How many of its last bytes were passed on unchanged.
     same: u64,
 }
 
 #[derive(Debug, Default)]
 struct Relayed {
-    /// Bytes that were taken from the pipe.
+    /// Bytes taken from the pipe so far.
     taken: u64,
     runs: VecDeque<Run>,
-    /// Bytes of runs that were dropped: the client has acknowledged them.
+    /// Bytes of dropped runs: the client has acknowledged them.
     floor: u64,
 }
 
 impl Relayed {
-    /// How many bytes of the pipe the client has, where it has so many of all.
+    /// How many bytes of the pipe the client has, if it has `client` bytes of all.
     fn at(&self, client: u64) -> u64 {
         let mut here = self.floor;
         for run in &self.runs {
@@ -202,7 +203,7 @@ impl Relayed {
             self.floor = first.here;
             self.runs.pop_front();
         }
-        // A client that takes nothing: what is not known to have come counts as not come.
+        // For a client that acknowledges nothing: its bytes count as not received.
         while self.runs.len() > 2 * MAX_RUNS {
             self.runs.pop_front();
         }
@@ -210,7 +211,7 @@ impl Relayed {
 }
 
 impl<S: AsRawFd> Pipe<S> {
-    /// The end at the side of this client, and the other one.
+    /// The end on this client's side, and the other one.
     pub fn pair(client: &Arc<ClientSocket<S>>) -> (Pipe<S>, Pipe<S>) {
         let halves = [Arc::<Mutex<Half>>::default(), Arc::default()];
         let relayed = Arc::<Mutex<Relayed>>::default();
@@ -224,7 +225,7 @@ impl<S: AsRawFd> Pipe<S> {
         (end(one, other), end(other, one))
     }
 
-    /// Takes what is there without waiting.
+    /// Reads available bytes without waiting.
     pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         let mut half = lock(&self.from);
         if half.bytes.is_empty() {
@@ -237,7 +238,7 @@ impl<S: AsRawFd> Pipe<S> {
         Ok(bytes)
     }
 
-    /// Puts what is there behind what the buffer has, with its memory where that is quicker. 0 is the end.
+    /// Appends available bytes to the buffer, by moving memory if that is quicker. 0 means the end.
     pub fn poll_take(&self, into: &mut BytesMut, cx: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut half = lock(&self.from);
         ready!(half.poll_ready(cx));
@@ -250,7 +251,7 @@ impl<S: AsRawFd> Pipe<S> {
         Poll::Ready(Ok(bytes))
     }
 
-    /// Writes what there is room for.
+    /// Writes as much as there is room for.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut half = lock(&self.to);
         let room = half.room()?;
@@ -261,8 +262,8 @@ impl<S: AsRawFd> Pipe<S> {
         Ok(bytes.len())
     }
 
-    /// Writes what there is room for from the front of a buffer, with its memory where that is quicker. What was not taken
-    /// stays there.
+    /// Writes as much as there is room for from the front of a buffer, by moving memory if that is quicker. The rest
+    /// stays in the buffer.
     pub fn give(&self, bytes: &mut BytesMut) -> io::Result<usize> {
         let mut half = lock(&self.to);
         let room = half.room()?.min(bytes.len());
@@ -271,12 +272,12 @@ impl<S: AsRawFd> Pipe<S> {
         Ok(room)
     }
 
-    /// Ready when there is something to be read, or the end.
+    /// Ready when there are bytes to read, or the end.
     pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.from).poll_ready(cx).map(Ok)
     }
 
-    /// Ready when there is room, or writing will say that the other end reads no more.
+    /// Ready when there is room, or when writing would fail because the other end reads no more.
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let mut half = lock(&self.to);
         if half.bytes.len() < ROOM || half.is_gone {
@@ -286,7 +287,7 @@ impl<S: AsRawFd> Pipe<S> {
         Poll::Pending
     }
 
-    /// Waits for one of these.
+    /// Waits for one of these events.
     pub(super) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let readable = poll_fn(|cx| self.poll_read_ready(cx));
         let writable = poll_fn(|cx| self.poll_write_ready(cx));
@@ -297,14 +298,14 @@ impl<S: AsRawFd> Pipe<S> {
         }
     }
 
-    /// For those who read by tokio's traits.
+    /// For readers that use tokio's traits.
     pub(super) fn poll_read(&self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut half = lock(&self.from);
         ready!(half.poll_ready(cx));
         if half.bytes.is_empty() {
             return Poll::Ready(half.end().map(drop));
         }
-        // Its room is not made zeros first, as there are many reads of few bytes.
+        // The room is not zeroed first, as there are many small reads.
         let bytes = half.bytes.len().min(buffer.remaining());
         buffer.put_slice(&half.bytes[..bytes]);
         half.bytes.advance(bytes);
@@ -320,7 +321,7 @@ impl<S: AsRawFd> Pipe<S> {
         Poll::Ready(Ok(lock(&self.from).bytes.first().copied()))
     }
 
-    /// No more is written; `why` is what the other end is told in place of an end.
+    /// Ends this direction; `why` is the error that the other end gets in place of a normal end.
     pub fn close(&self, why: Option<io::ErrorKind>) {
         lock(&self.to).close(why);
     }
@@ -330,13 +331,14 @@ impl<S: AsRawFd> Pipe<S> {
         lock(&self.to).is_gone
     }
 
-    /// Ready when it is.
+    /// Ready when the other end is gone.
     pub fn poll_alone(&self, cx: &Context<'_>) -> Poll<()> {
         register(&mut lock(&self.from).reader, cx);
         if self.is_alone() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Of what was taken from the pipe so many bytes end there, in all that goes to the client: as they were, or not at all.
+    /// Bytes that were taken from the pipe end at this position among all bytes sent to the client: unchanged, or not
+    /// at all.
     pub fn goes_on(&self, bytes: usize, at_client: u64, same: bool) {
         let mut relayed = lock(&self.relayed);
         relayed.add(bytes as u64, at_client, same);
@@ -345,26 +347,26 @@ impl<S: AsRawFd> Pipe<S> {
         }
     }
 
-    /// Of what was taken from the pipe so many bytes are not for the client: it misses nothing.
+    /// Bytes that were taken from the pipe are not for the client.
     pub fn drops(&self, bytes: usize) {
         let mut relayed = lock(&self.relayed);
         let before = relayed.runs.back().map_or(0, |run| run.at_client);
         relayed.add(bytes as u64, before, false);
     }
 
-    /// How many of the bytes that were written here the client has not acknowledged.
+    /// How many of the bytes written here the client has not acknowledged.
     pub(super) fn unacknowledged(&self) -> u64 {
         let acknowledged = lock(&self.relayed).at(self.client.acknowledged());
         lock(&self.to).written.saturating_sub(acknowledged)
     }
 
-    /// How many of the bytes that were written here the client had when it spoke last.
+    /// How many of the bytes written here the client had when it last sent something.
     pub(super) fn heard(&self) -> u64 {
         let spoken = self.client.counts().sent_when_spoken;
         lock(&self.relayed).at(spoken)
     }
 
-    /// How many bytes have come from the client that were not read here yet, if they are for here.
+    /// How many bytes from the client were not read here yet, if they are for this pipe.
     pub(super) fn unread(&self) -> u64 {
         let waiting = self.client.counts().waiting;
         lock(&self.from).bytes.len() as u64 + waiting + unread(&*self.client)
@@ -388,7 +390,7 @@ impl<S: AsRawFd> Pipe<S> {
         }
     }
 
-    /// The error that the system holds for the client's connection.
+    /// The pending error of the client's connection.
     pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
         SockRef::from(&*self.client).take_error()
     }
@@ -401,7 +403,7 @@ impl<S> Drop for Pipe<S> {
         half.is_gone = true;
         half.bytes = BytesMut::new();
         wake(&mut half.writer);
-        // Who waits for the other end to go waits to read.
+        // A task that waits for the other end to go waits to read.
         drop(half);
         wake(&mut lock(&self.to).reader);
     }
@@ -413,7 +415,7 @@ impl Half {
         wake(&mut self.reader);
     }
 
-    /// Ready when there is something to be read, or the end.
+    /// Ready when there are bytes to read, or the end.
     fn poll_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
         if !self.bytes.is_empty() || self.closed.is_some() {
             return Poll::Ready(());
@@ -422,7 +424,7 @@ impl Half {
         Poll::Pending
     }
 
-    /// What reading gives where there are no bytes: an error once, as a socket does, and the end from then on.
+    /// The result of reading when there are no bytes: first the error, if any, as from a socket, then the end.
     fn end(&mut self) -> io::Result<usize> {
         match self.closed.replace(None) {
             None => {
@@ -511,14 +513,14 @@ mod tests {
         let mut relayed = Relayed::default();
         relayed.add(10, 10, true);
         relayed.add(5, 15, true);
-        // 100 bytes of others, then 20 that the client did not get, then 8 that it got.
+        // 100 bytes of other pipes, then 20 that the client did not get, then 8 that it got.
         relayed.add(20, 115, false);
         relayed.add(8, 123, true);
         let at = |relayed: &Relayed, client| relayed.at(client);
         for (client, here) in [(0, 0), (7, 7), (15, 15), (114, 15), (115, 35), (120, 40), (123, 43), (500, 43)] {
             assert_eq!(at(&relayed, client), here, "{client}");
         }
-        // What is not for it the client has as soon as what was before.
+        // The client has bytes that are not for it as soon as it has those before.
         let mut quiet = Relayed::default();
         quiet.add(10, 0, false);
         assert_eq!(quiet.at(0), 10);

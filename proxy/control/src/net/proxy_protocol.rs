@@ -1,7 +1,7 @@
-//! The PROXY protocol, versions 1 and 2: a balancer that is trusted says ahead of the first command
-//! from where its client comes. The header is read here, within a bound of bytes and of time; what
-//! follows it is the client's and goes to the session. No other peer's word is taken, and nothing but
-//! the source address is, and of version 2 what `extensions` reads.
+//! The PROXY protocol, versions 1 and 2: before the first command, a trusted load balancer sends the address of its
+//! client. The header is read here, within a limit of bytes and of time; the bytes after it are the client's and go to
+//! the session. Headers of other peers are not trusted. Only the source address is used, and in version 2 also what
+//! `extensions` reads.
 
 mod extensions;
 
@@ -15,43 +15,42 @@ use tokio::io::AsyncReadExt;
 use super::stream::Stream;
 pub use extensions::Extensions;
 
-/// A balancer sends the header with its first packet; one that was lost is sent again within this.
+/// A balancer sends the header with its first packet; a lost packet is sent again within this time.
 const HEADER_WITHIN: Duration = Duration::from_secs(3);
 
-/// Longest header of version 1, with its line end: the number that the protocol gives.
+/// The longest header of version 1, with its line end: the protocol's own number.
 const MAX_TEXT: usize = 107;
 
-/// Most bytes of addresses and extensions in a header of version 2, which could name 65,535. What
-/// balancers send along, certificates' names included, are some hundred.
+/// The most bytes of addresses and extensions in a header of version 2, which could have 65,535. What balancers send,
+/// including certificates' names, is some hundred bytes.
 const MAX_BODY: usize = 4096;
 
 const TEXT_BEGINS: &[u8] = b"PROXY ";
 const BINARY_BEGINS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// With version, command, family and length.
+/// The fixed part of version 2, with version, command, family and length.
 const BINARY_HEAD: usize = 16;
 
 /// How a client's address is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Its connection comes from there.
+    /// From the connection itself.
     Direct,
-    /// The balancer at this address says so.
+    /// From the header of the balancer at this address.
     Told(IpAddr),
-    /// It came through a balancer that says nothing: a health check of its own, or a client of unknown
-    /// origin.
+    /// Unknown: the balancer sent no address. A health check of its own, or a client of unknown origin.
     Untold,
 }
 
 /// Why there is no header.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
-    /// What came is none.
+    /// The bytes are no header.
     #[error("what came is no PROXY header: {0}")]
     Malformed(&'static str),
-    /// It would be longer than anybody needs.
+    /// It would be longer than any header in use.
     #[error("the PROXY header is too long")]
     TooLong,
-    /// It did not come in time.
+    /// It did not arrive in time.
     #[error("no PROXY header within {HEADER_WITHIN:?}")]
     Late,
     /// The balancer closed the connection first, as a health check does.
@@ -59,14 +58,14 @@ pub enum HeaderError {
     Ended(#[source] Option<io::Error>),
 }
 
-/// How far a header has come.
+/// How much of a header has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Progress {
     Incomplete,
     Complete { length: usize, said: Said },
 }
 
-/// What a complete header says.
+/// The contents of a complete header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
     source: Option<SocketAddr>,
@@ -75,15 +74,15 @@ struct Said {
 
 /// A connection that began with a header.
 pub struct Introduced {
-    /// Where the client comes from.
+    /// The client's address.
     pub source: SocketAddr,
     pub origin: Origin,
     pub extensions: Extensions,
-    /// What came behind the header.
+    /// The bytes after the header.
     pub rest: BytesMut,
 }
 
-/// Reads the header of a connection that `balancer` made.
+/// Reads the header on a connection from `balancer`.
 pub async fn read_header(stream: &mut Stream, balancer: SocketAddr) -> Result<Introduced, HeaderError> {
     let reading = tokio::time::timeout(HEADER_WITHIN, read(stream));
     let (said, rest) = reading.await.map_err(|_| HeaderError::Late)??;
@@ -112,8 +111,7 @@ async fn read(stream: &mut Stream) -> Result<(Said, BytesMut), HeaderError> {
     }
 }
 
-/// Looks at all that has come so far. What cannot become a header is one no longer at its first
-/// wrong byte.
+/// Examines all bytes so far. Bytes that cannot become a header are refused at the first wrong byte.
 fn progress(bytes: &[u8]) -> Result<Progress, HeaderError> {
     if begins(bytes, TEXT_BEGINS) {
         return text(bytes);
@@ -124,7 +122,7 @@ fn progress(bytes: &[u8]) -> Result<Progress, HeaderError> {
     Err(HeaderError::Malformed("it begins in another way"))
 }
 
-/// As far as there are bytes.
+/// Compares as far as there are bytes.
 fn begins(bytes: &[u8], with: &[u8]) -> bool {
     let both = bytes.len().min(with.len());
     bytes[..both] == with[..both]
@@ -195,13 +193,13 @@ fn binary(bytes: &[u8]) -> Result<Progress, HeaderError> {
         return Ok(Progress::Incomplete);
     };
     let said = match (is_local, family) {
-        // What a balancer says of its own connection is to be passed over.
+        // What a balancer sends about its own connection is ignored.
         (true, _) => Said::default(),
-        // Nor is it told how many bytes of addresses there are.
+        // Without a family, the length of the addresses is unknown too.
         (false, UNSPECIFIED) => Said::default(),
         (false, TCP_OVER_IPV4) => said_of::<4, 12>(body)?,
         (false, TCP_OVER_IPV6) => said_of::<16, 36>(body)?,
-        // A client beside the balancer, without an address.
+        // A client on the balancer's machine, without an address.
         (false, UNIX_STREAM) => {
             Said { source: None, extensions: Extensions::read(body.get(TWO_PATHS..).unwrap_or_default()) }
         }
@@ -214,10 +212,10 @@ const UNSPECIFIED: u8 = 0x00;
 const TCP_OVER_IPV4: u8 = 0x11;
 const TCP_OVER_IPV6: u8 = 0x21;
 const UNIX_STREAM: u8 = 0x31;
-/// The bytes of its addresses.
+/// The length of both addresses of a unix socket.
 const TWO_PATHS: usize = 216;
 
-/// Two addresses of so many bytes, two ports, and extensions.
+/// Two addresses of `ADDRESS` bytes, two ports, and extensions.
 fn said_of<const ADDRESS: usize, const ALL: usize>(body: &[u8]) -> Result<Said, HeaderError>
 where
     [u8; ADDRESS]: Into<IpAddr>,

@@ -10,7 +10,7 @@ pub fn register(sleeper: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Wakes who sleeps here, if anybody does.
+/// Wakes the task that sleeps here, if any.
 pub fn wake(sleeper: &mut Option<Waker>) {
     if let Some(waker) = sleeper.take() {
         waker.wake();

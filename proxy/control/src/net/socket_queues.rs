@@ -1,10 +1,11 @@
-//! What the kernel holds of a connection's bytes: those that were not read yet, and those that the other end has not acknowledged.
+//! The bytes of a connection that the kernel holds: received but not read, and sent but not acknowledged by the other
+//! end.
 
 use std::os::fd::AsRawFd;
 
-/// How many bytes that were written to a connection its other end has not acknowledged, also after a
-/// reset; 0 where the system does not say. Of a unix socket: 0 once the other end has read or closed it, and before
-/// that at least as many as it has not read, since the kernel counts the memory that they are in.
+/// How many bytes written to a connection the other end has not acknowledged, also after a reset; 0 if the system does
+/// not say. For a unix socket: 0 once the other end has read or closed it. Before that at least as many as it has not
+/// read, since the kernel counts the memory that holds them.
 pub(super) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
     #[cfg(target_os = "linux")]
     {
@@ -19,7 +20,7 @@ pub(super) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
     0
 }
 
-/// How many bytes have come by a connection that were not read yet; 0 where the system does not say.
+/// How many received bytes of a connection were not read yet; 0 if the system does not say.
 pub(super) fn unread(stream: &impl AsRawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for as long as `stream` is borrowed, and the kernel writes one `int` to

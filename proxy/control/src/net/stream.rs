@@ -1,5 +1,5 @@
-//! A connection, whatever it goes by: to a client or to the backend. It offers what sessions use, so that nothing above
-//! knows what a connection is made of.
+//! A connection of any kind, to a client or to the backend. It offers what sessions need, so that no code above depends
+//! on the kind.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ pub enum Stream {
     Unix(UnixStream),
     /// TLS over TCP.
     Tls(Box<TlsStream>),
-    /// A part of a client's connection, in memory.
+    /// One of several parts of a client's connection, in memory.
     Pipe(Box<Pipe<Stream>>),
 }
 
@@ -35,7 +35,7 @@ pub enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Does the same with the socket, whichever it is, or that with a pipe, which has none.
+/// Runs one expression for whichever socket it is, and another for a pipe, which has no socket.
 macro_rules! socket {
     ($stream:expr, $it:ident => $does:expr, $pipe:ident => $else:expr) => {
         match $stream {
@@ -63,17 +63,17 @@ macro_rules! bytes {
 }
 
 impl Stream {
-    /// Reads what is there, without waiting.
+    /// Reads available bytes, without waiting.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         bytes!(self, stream => stream.try_read(buffer))
     }
 
-    /// Writes what can be taken now. What was not taken is what the next call has to begin with.
+    /// Writes as much as can be written now. The next call must begin with the bytes that were not written.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         bytes!(self, stream => stream.try_write(bytes))
     }
 
-    /// Writes what can be taken now from the front of a buffer, with its memory where that is quicker.
+    /// Writes as much as can be written now from the front of a buffer, by moving memory if that is quicker.
     pub fn give(&mut self, bytes: &mut BytesMut) -> io::Result<usize> {
         if let Stream::Pipe(pipe) = self {
             return pipe.give(bytes);
@@ -83,7 +83,7 @@ impl Stream {
         Ok(written)
     }
 
-    /// Ready when something can be read, or reading will say why not.
+    /// Ready when there is something to read, or reading would fail.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.has_read() {
             return Poll::Ready(Ok(()));
@@ -91,12 +91,12 @@ impl Stream {
         socket!(self, stream => stream.poll_read_ready(cx), pipe => pipe.poll_read_ready(cx))
     }
 
-    /// Ready when something can be written, or writing will say why not.
+    /// Ready when something can be written, or writing would fail.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         socket!(self, stream => stream.poll_write_ready(cx), pipe => pipe.poll_write_ready(cx))
     }
 
-    /// Whether something can be read without asking the socket.
+    /// Whether bytes can be read without a system call.
     fn has_read(&self) -> bool {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) | Stream::Pipe(_) => false,
@@ -104,12 +104,12 @@ impl Stream {
         }
     }
 
-    /// Waits for one of these.
+    /// Waits for one of these events.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         if interest.is_readable() && self.has_read() {
             return Ok(Ready::READABLE);
         }
-        // In a box, as every session has room for this future.
+        // Boxed, as every session reserves room for this future.
         socket!(self, stream => stream.ready(interest).await, pipe => Box::pin(pipe.ready(interest)).await)
     }
 
@@ -147,7 +147,7 @@ impl Stream {
         }
     }
 
-    /// The TCP socket that it goes by, where it does.
+    /// The TCP socket below it, if there is one.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Stream::Tcp(stream) => Some(stream),
@@ -156,12 +156,12 @@ impl Stream {
         }
     }
 
-    /// The error that the system holds for this connection, which it tells once.
+    /// The pending error of this connection, which the system reports once.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         socket!(self, stream => stream.take_error(), pipe => pipe.take_error())
     }
 
-    /// How many bytes that were written to it its other end has not acknowledged, also after a reset.
+    /// How many of the bytes written the other end has not acknowledged, also after a reset.
     pub fn unacknowledged(&self) -> u64 {
         match self {
             Stream::Pipe(pipe) => pipe.unacknowledged(),
@@ -169,7 +169,7 @@ impl Stream {
         }
     }
 
-    /// How many bytes have come by it that were not read yet.
+    /// How many received bytes were not read yet.
     pub fn unread(&self) -> u64 {
         match self {
             Stream::Pipe(pipe) => pipe.unread(),
@@ -177,8 +177,8 @@ impl Stream {
         }
     }
 
-    /// How many of the bytes that were written the other end had when it spoke last: `when_read`, which were written when that was
-    /// read, unless it came by a pipe.
+    /// How many of the bytes written the other end had when it last sent something. This is `when_read`, the count when
+    /// that was read, except for a pipe.
     pub fn heard(&self, when_read: u64) -> u64 {
         match self {
             Stream::Pipe(pipe) => pipe.heard(),
@@ -186,7 +186,7 @@ impl Stream {
         }
     }
 
-    /// Whether what comes by it is to be answered as if it were done, and not to be done.
+    /// Whether requests on it should be answered as if they were executed, but not executed.
     pub fn is_trying(&self) -> bool {
         matches!(self, Stream::Pipe(pipe) if pipe.client().is_trying())
     }
@@ -204,19 +204,19 @@ impl Stream {
         SockRef::from(&*self).shutdown(Shutdown::Write)
     }
 
-    /// For another thread.
+    /// Detaches it from this thread's runtime.
     pub fn detach(self) -> io::Result<Detached> {
         match self {
             Stream::Tcp(stream) => stream.into_std().map(Detached::Tcp),
             Stream::Unix(stream) => stream.into_std().map(Detached::Unix),
-            // Hands are shaken where the client is served, and a pipe is made there.
+            // The TLS handshake is made where the client is served, and so is a pipe.
             Stream::Tls(_) | Stream::Pipe(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
 
-/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
-/// learns from a short read that there is no more yet, which spares a system call.
+/// Reads into a buffer, which gets memory only if there is something to read. After a short read it also knows that
+/// there is no more yet, which saves a system call.
 pub fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     if let Stream::Pipe(pipe) = socket {
         return pipe.poll_take(buffer, cx);
@@ -233,7 +233,7 @@ pub fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_
 }
 
 impl Detached {
-    /// For the runtime of this thread.
+    /// Attaches it to this thread's runtime.
     pub fn attach(self) -> io::Result<Stream> {
         match self {
             Detached::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
@@ -290,7 +290,7 @@ impl AsyncWrite for Stream {
         }
     }
 
-    /// What was written is with the system.
+    /// Written bytes are already with the system.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

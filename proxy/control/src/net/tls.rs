@@ -1,6 +1,5 @@
-//! TLS on both sides: what a connection is made of after the handshake ([`stream`]), what certificates say, and the files
-//! that both are made from, which may change while the proxy runs. Of both sides `acceptor` is the server's, and
-//! `connector` the client's.
+//! TLS on both sides: connections after the handshake ([`stream`]), the contents of certificates, and the files of both
+//! sides, which may change while the proxy runs. `acceptor` is the server's side, `connector` the client's.
 
 use std::time::Duration;
 
@@ -17,5 +16,5 @@ pub use connector::{Authority, BackendFiles, Connector, Verify};
 pub use files::TlsError;
 pub use handshake::{HandshakeError, Observe, Outcome, Unobserved};
 
-/// A certificate that ends within this is warned of, as the alert LockwardenCertificateExpiring does.
+/// Certificates that end within this time are warned about, as by the alert LockwardenCertificateExpiring.
 pub const ENDS_SOON: Duration = Duration::from_secs(14 * 86_400);

@@ -1,6 +1,6 @@
-//! A unix socket that clients come in by. No client can connect before it has its mode and group, and what stands at its
-//! path is replaced only where that is a socket without a listener. Another process takes it over by putting a
-//! socket of its own in its place, in one step; clients that were in the old one's queue are still accepted there.
+//! A unix socket by which clients come in. No client can connect before it has its mode and group. A file at its path
+//! is replaced only if it is a socket without a listener. Another process takes it over by putting its own socket in
+//! its place, in one step; clients in the old socket's queue are still accepted there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,19 +13,19 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::listener::{Arrival, BACKLOG};
 
-/// The longest path, in bytes: `sun_path` of unix(7) has 108 with its end.
+/// The longest path, in bytes: `sun_path` of unix(7) has 108, with the final NUL.
 pub(crate) const MAX_PATH: usize = 107;
 
 /// Who may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The mode of the file: who may write to it may connect.
+    /// The mode of the file: processes that may write to it may connect.
     pub mode: u32,
-    /// The number of its group; `None`: that of this process.
+    /// The group's number; `None`: this process's group.
     pub group: Option<u32>,
 }
 
-/// A unix socket that is ours, and not open yet.
+/// A unix socket that is reserved for us, and not open yet.
 #[derive(Debug)]
 pub struct UnixEndpoint {
     socket: Socket,
@@ -34,7 +34,7 @@ pub struct UnixEndpoint {
     arrival: Arrival,
 }
 
-/// The file of a socket, which goes with its maker.
+/// The file of a socket, which is removed with this value.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -50,7 +50,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // A process that has taken the path over has another file there.
+        // A process that has taken the path over has a different file there.
         let is_ours =
             fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == (self.device, self.inode));
         if is_ours {
@@ -60,8 +60,8 @@ impl Drop for SocketFile {
 }
 
 impl UnixEndpoint {
-    /// Makes the socket, at which no client can connect yet. A path with a listener is an error, unless it is
-    /// to be taken over; so is one where something else stands.
+    /// Makes the socket, at which no client can connect yet. A path with a listener is an error, unless it is to be
+    /// taken over; a path with anything else is always an error.
     pub fn reserve(path: &Path, access: Access, arrival: Arrival) -> io::Result<UnixEndpoint> {
         let arrival = match (occupant(path)?, arrival) {
             (Occupant::Nobody, _) => Arrival::Alone,
@@ -87,7 +87,7 @@ impl UnixEndpoint {
         socket.bind(&SockAddr::unix(&made)?)?;
         let there = fs::symlink_metadata(&made)?;
         let file = SocketFile { path: made.clone(), device: there.dev(), inode: there.ino() };
-        // Until `listen` each connect is refused, so none comes in by the mode that it was made with.
+        // Until `listen` each connect is refused, so the mode at creation does not matter.
         if let Some(group) = access.group {
             chown(&made, None, Some(group))?;
         }
@@ -95,12 +95,12 @@ impl UnixEndpoint {
         Ok(UnixEndpoint { socket, file, path: path.to_owned(), arrival })
     }
 
-    /// Whether another process has it still.
+    /// Whether another process still has it.
     pub fn is_taken_over(&self) -> bool {
         self.arrival == Arrival::TakingOver
     }
 
-    /// From here on clients come in: where it is taken over, all new ones to this process.
+    /// Opens it for clients. If it is taken over, all new connections come to this process.
     pub fn open(mut self) -> io::Result<(UnixListener, SocketFile)> {
         self.socket.listen(BACKLOG)?;
         if self.is_taken_over() {
@@ -111,10 +111,10 @@ impl UnixEndpoint {
     }
 }
 
-/// What stands at a path.
+/// What exists at a path.
 enum Occupant {
     Nobody,
-    /// A socket of a process that is gone.
+    /// A socket whose process has ended.
     Abandoned,
     /// A socket with a listener.
     Somebody,
@@ -131,12 +131,13 @@ fn occupant(path: &Path) -> io::Result<Occupant> {
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Occupant::Abandoned),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Occupant::Nobody),
-        // It may be somebody who must not be disturbed: this process is not allowed to connect, or the queue is full.
+        // A listener is possible and must not be disturbed: this process may not be allowed to connect, or the queue is
+        // full.
         Err(_) | Ok(_) => Ok(Occupant::Somebody),
     }
 }
 
-/// A name in the same folder, so that a file can be moved from one to the other in one step.
+/// A temporary name in the same folder, so that the file can be moved to its path in one step.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(std::process::id().to_string());
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).unwrap();
         let (listener, file) = first;
-        // As a process that was killed leaves it.
+        // As a killed process leaves it.
         std::mem::forget(file);
         drop(listener);
         assert!(path.exists());
@@ -209,7 +210,7 @@ mod tests {
         let (second, _file) = endpoint.open().unwrap();
         let _late = UnixStream::connect(&path).unwrap();
         second.accept().unwrap();
-        // Who was there, and who looked whether anybody listens.
+        // The earlier client, and the connection that checked for a listener.
         first.accept().unwrap();
         first.accept().unwrap();
         assert_eq!(first.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);

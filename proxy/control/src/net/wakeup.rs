@@ -1,6 +1,5 @@
-//! How others get a session to look up from its sockets: the upkeep connection, whoever finds out a
-//! process, a proxy that is about to stop. A session sleeps on its sockets and on one of these; what
-//! is said meanwhile waits until it looks.
+//! How other code wakes a session from waiting for its sockets: the upkeep connection, the look-up of processes, a
+//! proxy that is about to stop. A session waits for its sockets and for one of these; messages are kept until it looks.
 
 mod bits;
 
@@ -9,20 +8,20 @@ use std::task::Context;
 use crate::sync::Ordering;
 use bits::Bits;
 
-/// There is something to do over the session's own connection.
+/// There is work to do over the session's own connection.
 const WORK: u8 = 1;
 /// The proxy is about to stop.
 const DRAIN: u8 = 2;
-/// The session has to end at once: it holds too much memory.
+/// The session must end at once: it uses too much memory.
 const EVICT: u8 = 4;
-/// The connection is as old as it may become.
+/// The connection has reached its longest age.
 const AGED: u8 = 8;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Wakeup(Bits);
 
-/// What was said since the session looked last.
+/// The messages since the session's last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub work: bool,
@@ -32,7 +31,7 @@ pub struct Said {
 }
 
 impl Wakeup {
-    /// Leases want to be renewed, or records to be completed, over the session's own connection.
+    /// Leases must be renewed, or records completed, over the session's own connection.
     pub fn work(&self) {
         self.0.say(WORK);
     }
@@ -42,23 +41,22 @@ impl Wakeup {
         self.0.say(DRAIN);
     }
 
-    /// The session has to end at once: it holds too much memory.
+    /// The session must end at once: it uses too much memory.
     pub fn evict(&self) {
         self.0.say(EVICT);
     }
 
-    /// The connection is as old as it may become.
+    /// The connection has reached its longest age.
     pub fn aged(&self) {
         self.0.say(AGED);
     }
 
-    /// Whether it is to go, for tests of what says so.
+    /// Whether it must end, for tests of code that orders so.
     pub fn is_evicted(&self) -> bool {
         self.0.said.load(Ordering::Relaxed) & EVICT != 0
     }
 
-    /// What was said, if anything was; otherwise the task is woken when something is. It is always the
-    /// same task that looks.
+    /// The messages, if there are any; otherwise the task is woken by the next one. Always called by the same task.
     pub fn look(&self, cx: &Context<'_>) -> Option<Said> {
         let said = self.0.look(cx)?;
         Some(Said {

@@ -1,4 +1,4 @@
-//! A checked configuration and its policies become what is in force.
+//! Turns a checked configuration and its policies into what is in force.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -25,7 +25,7 @@ use crate::telemetry::applications::ApplicationMap;
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
 use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
 
-/// Puts a checked configuration and its policies together.
+/// Combines a checked configuration with its policies.
 pub fn activate(config: &Config, generation: Arc<Generation>, metrics: &Arc<Metrics>) -> prometheus::Result<Active> {
     metrics.set_namespaces(&labels(config))?;
     for (index, namespace) in config.namespaces.iter().enumerate() {
@@ -92,7 +92,7 @@ pub fn activate(config: &Config, generation: Arc<Generation>, metrics: &Arc<Metr
     Ok(active.with_details(details))
 }
 
-/// The longest lease that any chain of a namespace allows, ms, whomever that answers: an order changes it.
+/// The longest lease that either chain of a namespace allows, ms, whichever answers: an order may change that.
 fn longest_ms(without_ttl: &Obligations, next: Option<&Next>) -> Option<u64> {
     let ceiling = |wants: &Obligations| wants.ttl_cap_ms.filter(|ms| *ms > 0);
     match next {
@@ -101,7 +101,7 @@ fn longest_ms(without_ttl: &Obligations, next: Option<&Next>) -> Option<u64> {
     }
 }
 
-/// What a configuration with these policies means for locks.
+/// The meaning of a configuration with these policies for locks.
 pub fn meaning(config: &Config, generation: &Generation) -> Meaning {
     Meaning::of(config, |name| {
         let mut policies = generation.policies().iter();
@@ -110,7 +110,7 @@ pub fn meaning(config: &Config, generation: &Generation) -> Meaning {
     })
 }
 
-/// Who touches locks for whom.
+/// Which users touch locks in place of which others.
 fn twins(config: &Config) -> Twins {
     let twin = |mapping: &UserMapping| {
         let twin = Twin {
@@ -140,7 +140,7 @@ fn administration(config: &AdministrationConfig) -> Administration {
     }
 }
 
-/// How long a quarantine is; where nothing ends a lease, `auto` never ends either, which `check` refuses.
+/// The length of a quarantine. If leases have no limit, `auto` would never end, which `check` refuses.
 fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) -> Option<Duration> {
     match quarantine {
         Quarantine::Off => None,
@@ -152,12 +152,12 @@ fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) ->
     }
 }
 
-/// The namespaces of a configuration as the metrics name them.
+/// The namespaces of a configuration, as labels in metrics.
 pub fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
     config.namespaces.iter().map(|namespace| (namespace.name.as_str(), mode_label(namespace.mode))).collect()
 }
 
-/// The loaded policies as the metrics name them.
+/// The loaded policies, as labels in metrics.
 pub fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> Vec<PolicyInfo<'a>> {
     let policies = generation.policies().iter();
     policies

@@ -1,4 +1,5 @@
-//! Who may come without a password, by the name in his certificate: the `[[certificate_login]]` in force.
+//! Which clients need no password because of the name in their certificate: the `[[certificate_login]]` tables in
+//! force.
 
 use lockwarden_lock::glob::Glob;
 
@@ -19,7 +20,7 @@ impl CertificateLogins {
         self.0.is_empty()
     }
 
-    /// The first that means a client with this name.
+    /// The first login that matches a client with this name.
     pub fn of(&self, name: &CertificateName) -> Option<&CertificateLogin> {
         let mut logins = self.0.iter();
         let found = logins.find(|(glob, _)| glob.matches(name.as_str().as_bytes()));

@@ -1,4 +1,4 @@
-//! The guards in force, with their metrics and whom they do not judge.
+//! The guards in force, with their metrics and their exemptions.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::telemetry::metrics::{GuardMetrics, Metrics};
 /// See the module.
 #[derive(Default)]
 pub struct Guards {
-    /// Which keys they are about.
+    /// The keys that they cover.
     pub index: DataGuards,
     /// In the same order.
     pub details: Vec<GuardDetails>,
-    /// Any of them refuses.
+    /// Whether any of them refuses.
     pub enforces_any: bool,
 }
 
@@ -24,14 +24,14 @@ pub struct Guards {
 pub struct GuardDetails {
     pub name: Arc<str>,
     pub rules: DataGuard,
-    /// As it is written.
+    /// As configured.
     pub config: GuardConfig,
     pub metrics: Arc<GuardMetrics>,
     exempt: Listed,
 }
 
 impl Guards {
-    /// Those of a configuration.
+    /// The guards of a configuration.
     pub fn new(guards: &[GuardConfig], metrics: &Metrics) -> prometheus::Result<Guards> {
         metrics.set_guards(guards.iter().map(|guard| guard.name.as_str()))?;
         let details = guards.iter().filter_map(|guard| {
@@ -55,7 +55,7 @@ impl Guards {
         }
     }
 
-    /// The same in the modes that these say.
+    /// The same guards with these modes.
     pub fn switched(&self, guards: &[GuardConfig]) -> Guards {
         let mut details = self.details.clone();
         for (details, guard) in details.iter_mut().zip(guards) {
@@ -76,7 +76,7 @@ impl GuardDetails {
         self.rules.mode == Mode::Enforce
     }
 
-    /// Whether a client is not judged.
+    /// Whether a client is exempt.
     pub fn exempts(&self, user: &[u8], name: &[u8], certificate: Option<&str>) -> bool {
         !self.exempt.is_empty() && self.exempt.has(user, name, certificate)
     }

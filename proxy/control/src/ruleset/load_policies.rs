@@ -1,5 +1,4 @@
-//! From the configuration to policies in force: which modules, which chains, which settings. Every
-//! error gets its place in the file.
+//! Loads a configuration's policies: the modules, the chains, and the settings. Every error gets its place in the file.
 
 use std::borrow::Cow;
 use std::panic::resume_unwind;
@@ -13,10 +12,10 @@ use super::without_ttl::without_ttl;
 use crate::config::{Config, Finding, NEXT, NamespaceConfig, NextChain, PolicyModule, Position, Quarantine};
 use crate::delivery::deliver;
 
-/// Compiles and configures everything that the configuration names.
+/// Compiles and configures all policies of the configuration.
 ///
 /// # Errors
-/// Everything that is wrong; nothing is half loaded.
+/// All errors; nothing is partly loaded.
 pub fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>, Vec<Finding>> {
     let sources = sources(config)?;
     let nexts = config.namespaces.iter().filter_map(next_chain);
@@ -40,7 +39,7 @@ pub fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>, Vec<F
     }
 }
 
-/// Nothing says how long a lease may last that the server before has granted.
+/// The error that nothing limits the leases which the former primary granted.
 fn without_end(config: &Config, namespace: &NamespaceConfig) -> Finding {
     let position = namespace.line.map(|line| Position { line, column: 1 });
     let message = format!(
@@ -55,7 +54,7 @@ fn without_end(config: &Config, namespace: &NamespaceConfig) -> Finding {
     Finding::error_in(config.source.as_deref(), position, message)
 }
 
-/// The modules of a configuration, those from elsewhere at the same time.
+/// The modules of a configuration; remote ones are fetched in parallel.
 fn sources(config: &Config) -> Result<Vec<PolicySource>, Vec<Finding>> {
     let delivered: Vec<_> = thread::scope(|threads| {
         let coming = config.policies.iter().map(|module| threads.spawn(|| deliver(module, &config.delivery)));
@@ -98,21 +97,21 @@ fn chain(namespace: &NamespaceConfig) -> ChainSpec {
     }
 }
 
-/// What the chain is called that is asked beside that of a namespace, in errors.
+/// The name of a namespace's `next` chain, in errors.
 fn next_chain(namespace: &NamespaceConfig) -> Option<ChainSpec> {
     let next = namespace.next.as_deref()?;
     let policies = next.policies.iter().map(|policy| (policy.clone(), next.settings_of(policy).to_vec()));
     Some(ChainSpec { namespace: format!("{}{NEXT}", namespace.name), policies: policies.collect() })
 }
 
-/// All chains that are loaded of a configuration, by name, in the order of their places.
+/// The names of all chains of a configuration, in the order of their places.
 pub fn chain_names(config: &Config) -> impl Iterator<Item = (NamespaceId, String)> {
     let nexts = config.namespaces.iter().filter(|namespace| namespace.next.is_some());
     let nexts = nexts.map(|namespace| format!("{}{NEXT}", namespace.name));
     (0..).map(NamespaceId).zip(config.namespaces.iter().map(|namespace| namespace.name.clone()).chain(nexts))
 }
 
-/// The chain that is asked beside that of a namespace, and its place: they stand behind those of all namespaces, in their order.
+/// The `next` chain of a namespace, and its place: these chains come after those of all namespaces, in the same order.
 pub fn next_of(config: &Config, namespace: NamespaceId) -> Option<(NamespaceId, &NextChain)> {
     let place = usize::from(namespace.0);
     let next = config.namespaces.get(place)?.next.as_deref()?;
@@ -121,7 +120,7 @@ pub fn next_of(config: &Config, namespace: NamespaceId) -> Option<(NamespaceId, 
     Some((NamespaceId(id), next))
 }
 
-/// What an error says: of settings that a policy rejects, each at its own place.
+/// The findings of an error: for settings that a policy rejects, each at its own place.
 fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
     let LoadError::Rejected { namespace, policy, message } = error else {
         return vec![finding(config, error)];
@@ -130,7 +129,7 @@ fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
     let given = given.as_deref();
     let problems: Vec<&str> = message.split("; ").collect();
     let names_one = |problem: &&str| given.is_some_and(|given| named_setting(given, policy, problem).is_some());
-    // A policy's own words may have any form: they are cut only where each part is about a setting.
+    // A policy's own message may have any form: it is split only if each part is about a setting.
     if problems.len() < 2 || !problems.iter().all(names_one) {
         return vec![finding(config, error)];
     }
@@ -163,19 +162,19 @@ fn finding(config: &Config, error: &LoadError) -> Finding {
     Finding::error_in(config.source.as_deref(), position, message)
 }
 
-/// The namespace of this name, or the one whose next chain is called so, as that has it.
+/// The namespace of this name. For the name of a `next` chain, its namespace with that chain.
 fn named<'a>(config: &'a Config, name: &str) -> Option<Cow<'a, NamespaceConfig>> {
     let namespace = |name| config.namespaces.iter().find(|namespace| namespace.name == name);
     let next = || namespace(name.strip_suffix(NEXT)?)?.with_next().map(Cow::Owned);
     namespace(name).map(Cow::Borrowed).or_else(next)
 }
 
-/// What a policy is called in the file, whichever of its versions it is.
+/// A policy's name in the file, without the suffix of a next version.
 fn in_file(policy: &str) -> &str {
     policy.strip_suffix(NEXT).unwrap_or(policy)
 }
 
-/// The setting that a policy's own words are about, if they name one: that which they name first.
+/// The first setting that a policy's own message names, if any.
 fn named_setting<'a>(namespace: &'a NamespaceConfig, policy: &str, message: &str) -> Option<&'a str> {
     let settings = namespace.settings.get(in_file(policy))?;
     settings

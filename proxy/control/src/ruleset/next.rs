@@ -1,4 +1,4 @@
-//! The chain that is asked beside a namespace's own: whom it answers, and what both are made of.
+//! A namespace's `next` chain: which clients it answers, and what both chains consist of.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ pub struct Next {
     /// Its place among the chains.
     pub chain: NamespaceId,
     pub stage: Stage,
-    /// It answers the client that this view is of.
+    /// Whether it answers the client of this view.
     pub answers: bool,
     /// How its answers differ from those of the chain in force.
     pub beside: Arc<Beside>,
-    /// What its policies say to an acquire that names no TTL.
+    /// The obligations of its policies for an acquire without a TTL.
     pub(super) without_ttl: Obligations,
     made_of: Arc<MadeOf>,
 }
 
-/// What two chains are made of: each policy with its digest and its settings.
+/// The contents of two chains: each policy with its digest and its settings.
 type MadeOf = [Vec<(String, String, Vec<(String, String)>)>; 2];
 
 impl Next {
-    /// That of the namespace in this place, if it has one.
+    /// The `next` chain of the namespace at this place, if there is one.
     pub(super) fn of(config: &Config, namespace: NamespaceId, generation: &Arc<Generation>) -> Option<Next> {
         let (chain, next) = next_of(config, namespace)?;
         Some(Next {
@@ -43,7 +43,7 @@ impl Next {
         })
     }
 
-    /// Goes on with what was found while both chains were what they are now.
+    /// Keeps the earlier results if both chains are unchanged.
     pub(super) fn go_on(&mut self, before: &Next) {
         if self.made_of == before.made_of {
             self.beside = before.beside.clone();

@@ -1,6 +1,6 @@
-//! Enforcing for some: which clients a namespace in monitor mode refuses for already. A client is told by
-//! what its connection says of it, so every proxy and every connection of one application comes to the same
-//! answer; nothing is kept about it anywhere.
+//! Enforcing for some clients: decides for which clients a namespace in monitor mode already refuses. A client is
+//! identified by what its connection says of it, so every proxy and every connection of one application get the same
+//! result; nothing is stored about it.
 
 use bytes::Bytes;
 use lockwarden_lock::glob::Glob;
@@ -27,15 +27,14 @@ pub struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// Whether it is one of so many in a hundred.
+    /// Whether it is within this percentage of applications.
     pub(super) fn is_among(&self, named: Option<&str>, percent: u8) -> bool {
         self.place(named, &self.address.host()) < u64::from(percent)
     }
 
-    /// A place from 0 to 99 that only depends on who the application is: by the first of what the operator calls it,
-    /// name, user, certificate and address that tells it from others. It is the same in every namespace, so that
-    /// raising a percentage adds applications and drops none, and an application is new to
-    /// enforcing once and not once a namespace.
+    /// A place from 0 to 99 that depends only on the application: on the first of operator's name, name, user,
+    /// certificate and address that distinguishes it. It is the same in every namespace. So raising a percentage adds
+    /// applications and removes none, and an application is new to enforcing only once, and not once per namespace.
     fn place(&self, named: Option<&str>, address: &str) -> u64 {
         let who = if let Some(named) = named {
             named.as_bytes()
@@ -52,7 +51,7 @@ impl Application<'_> {
     }
 }
 
-/// Whose refusals are carried out.
+/// The clients whose refusals are carried out.
 #[derive(Clone)]
 pub struct EnforceFor {
     clients: Vec<Glob>,
@@ -72,8 +71,8 @@ impl EnforceFor {
         }
     }
 
-    /// Whether this application, which the operator calls `named`, is among them: by that, by one of the globs or by its
-    /// certificate, and in the percentage.
+    /// Whether this application belongs to them: by the operator's name `named`, by a glob or by its certificate, and
+    /// within the percentage.
     fn chooses(&self, application: &Application<'_>, named: Option<&str>) -> bool {
         let address = application.address.host();
         let said = [application.name, application.user, address.as_bytes()];
@@ -88,13 +87,13 @@ impl EnforceFor {
     }
 }
 
-/// A namespace that is enforced for some.
+/// A namespace that is enforced for some clients.
 #[derive(Clone)]
 pub struct Rollout {
     for_whom: EnforceFor,
-    /// What holds for the others.
+    /// The rules for the others.
     watched: Rules,
-    /// What holds for them.
+    /// The rules for these clients.
     enforced: Rules,
 }
 
@@ -106,8 +105,7 @@ impl Rollout {
             watched,
             enforced: Rules {
                 mode: Mode::Enforce,
-                // A lock from before is perhaps of a client that is only watched, and nothing may
-                // change for that one.
+                // An earlier lock may belong to a client that is only watched, and nothing may change for that client.
                 adopt: Adopt::Report,
                 ..watched
             },
@@ -119,7 +117,7 @@ impl Rollout {
         self.for_whom.chooses(application, named)
     }
 
-    /// What holds for an application that is enforced, or that is not.
+    /// The rules for an application that is enforced, or for one that is not.
     pub(super) fn rules(&self, is_enforced: bool) -> Rules {
         match is_enforced {
             true => self.enforced,
@@ -217,11 +215,10 @@ mod tests {
         let place = |name, user, address: &str| application(name, user, address).place(None, address);
         assert_eq!(place("billing", "default", "10.0.0.1"), place("billing", "svc", "10.0.0.2"));
         assert_eq!(place("", "svc", "10.0.0.1"), place("", "svc", "10.0.0.2"));
-        // The very places: they must not change with a new version, or applications would be
-        // switched by an upgrade.
+        // Exact places: they must not change in a new version, or an upgrade would switch applications.
         assert_eq!(place("billing", "default", "10.0.0.1"), 14);
         assert_eq!(place("", "default", "10.0.0.1"), 10);
-        // What the operator calls it goes before all of that.
+        // The operator's name takes precedence over all of these.
         let mapped = |name, address: &str| application(name, "default", address).place(Some("billing"), address);
         assert_eq!((mapped("", "10.0.0.1"), mapped("a", "10.0.0.2")), (14, 14));
     }

@@ -1,5 +1,5 @@
-//! What the policies of a namespace want of a lease that is asked for without a TTL: its default and longest TTL, and
-//! how long it is kept alive.
+//! What the policies of a namespace require of a lease that is requested without a TTL: its default and longest TTL,
+//! and how long it is kept alive.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use lockwarden_policy::{Chains, Generation};
 
 use crate::config::RuleConfig;
 
-/// What the policies of a chain say to any acquire that names no TTL. Rules count as far as they say it of each lock.
+/// The obligations of a chain for any acquire without a TTL. Rules count only where they apply to every lock.
 pub(super) fn without_ttl(id: NamespaceId, rules: &[RuleConfig], generation: &Arc<Generation>) -> Obligations {
     let mut chains = Chains::without_rules();
     chains.follow(generation);

@@ -1,6 +1,6 @@
-//! What an application is called where its clients give no name: by the operator's map (`[[application]]`), or by the
-//! process behind a connection of this machine. Reads no `/proc`: `registry::processes` finds the process and leaves it
-//! here, in a slot that all events of a connection share, so that what is learnt late is shown from then on.
+//! The name of an application whose clients send none: from the operator's map (`[[application]]`), or from the process
+//! at the other end of a connection on this machine. Reads no `/proc`: `registry::processes` finds the process and
+//! stores it here, in a slot that all events of a connection share. So a name that is found late is shown from then on.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -17,13 +17,13 @@ use crate::net::certificate_name::CertificateName;
 use crate::net::entrance::Entrance;
 use crate::net::peer::PeerAddress;
 
-/// How long events of a connection are kept back, once, until its process is known: found in a few milliseconds on most
-/// machines.
+/// How long the events of a connection are held back, once, until its process is known; on most machines it is found
+/// within a few milliseconds.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Between two looks whether it is known.
+/// The time between two checks whether the process is known.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What people know a process by. Text for people: escaped and bounded by who reads it from the system.
+/// A process's name for people: escaped and limited in length by the code that reads it from the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     name: Box<str>,
@@ -32,10 +32,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// `name` is the program or script; `place` the service unit or container that it runs in.
+    /// `name` is the program or script; `place` the service unit or container in which it runs.
     pub fn new(name: &str, place: Option<&str>) -> Program {
         let label = match place {
-            // `orders.service` says it all where it runs `orders`.
+            // `orders.service` is enough if it runs `orders`.
             Some(unit) if unit.strip_suffix(".service") == Some(name) => unit.to_owned(),
             Some(place) => format!("{place}/{name}"),
             None => name.to_owned(),
@@ -43,7 +43,7 @@ impl Program {
         Program { name: name.into(), place: place.map(Into::into), label: label.into() }
     }
 
-    /// The one text for it: `billing.service/worker.py`.
+    /// Both parts as one text: `billing.service/worker.py`.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -55,18 +55,18 @@ impl Program {
     }
 }
 
-/// What tells one client from another.
+/// The properties that distinguish one client from another.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks<'a> {
     /// `CLIENT SETNAME`; empty for none.
     pub(crate) name: &'a [u8],
     /// The user that it logged in as.
     pub(crate) user: &'a [u8],
-    /// Where it comes from.
+    /// The client's address.
     pub(crate) address: PeerAddress,
     /// The name in its certificate.
     pub(crate) certificate: Option<&'a str>,
-    /// Where it came in.
+    /// The listener's address by which it came in.
     pub(crate) entrance: Option<&'a Entrance>,
 }
 
@@ -131,19 +131,20 @@ impl ApplicationMap {
         ApplicationMap { wants_programs: rules.iter().any(|rule| rule.process.is_some()), rules }
     }
 
-    /// The first that this client is, whose process may be known.
+    /// The name of the first `[[application]]` that matches this client. `program` is its process, if known.
     fn find(&self, looks: &Looks<'_>, program: Option<&Program>) -> Option<&Arc<str>> {
         let mut rules = self.rules.iter();
         let first = rules.find(|rule| rule.matches(looks, program))?;
         Some(&first.name)
     }
 
-    /// The same by what is known before a client's first command is judged: what asks for its process is passed over.
+    /// The same, with only what is known before a client's first command is judged: tables with a condition on the
+    /// process are skipped.
     pub(crate) fn find_at_once(&self, looks: &Looks<'_>) -> Option<&str> {
         self.find(looks, None).map(|name| &**name)
     }
 
-    /// Their names; one may come several times.
+    /// The names of all applications; a name may occur several times.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.rules.iter().map(|rule| &rule.name)
     }
@@ -161,7 +162,7 @@ impl Naming {
         Naming { map: ArcSwap::new(map), changes: AtomicU64::new(0) }
     }
 
-    /// Follows a reload; for connections that are there, too.
+    /// Replaces the map after a reload, also for existing connections.
     pub fn replace(&self, map: Arc<ApplicationMap>) {
         self.map.store(map);
         self.changes.fetch_add(1, Ordering::Release);
@@ -170,23 +171,23 @@ impl Naming {
 
 /// The process was not looked up, or was not found.
 const UNKNOWN: u8 = 0;
-/// It is being looked for.
+/// It is being looked up.
 const ASKED: u8 = 1;
-/// It was found, or there is none to be found.
+/// It was found, or cannot be found.
 const SETTLED: u8 = 2;
 
-/// What one connection's application is known by apart from what it says of itself.
+/// What is known of one connection's application apart from what the client sends itself.
 pub struct KnownBy {
     naming: Arc<Naming>,
     certificate: Option<CertificateName>,
     entrance: OnceLock<Entrance>,
     program: OnceLock<Program>,
-    /// Which process it is, once that was looked up.
+    /// Its process, once that was looked up.
     process: OnceLock<Process>,
     search: AtomicU8,
-    /// It has a process, into which the proxy may not look.
+    /// It has a process that the proxy is not allowed to inspect.
     is_hidden: AtomicBool,
-    /// When it was asked for first.
+    /// When the process was first asked for.
     asked: OnceLock<Instant>,
 }
 
@@ -215,24 +216,24 @@ impl KnownBy {
         self.certificate.as_ref().map(CertificateName::as_str)
     }
 
-    /// It came in here, if that is known.
+    /// Sets the address by which it came in, if known.
     pub fn came_in(&self, entrance: Option<Entrance>) {
         if let Some(entrance) = entrance {
             self.entrance.get_or_init(|| entrance);
         }
     }
 
-    /// Where it came in.
+    /// The address by which it came in.
     pub fn entrance(&self) -> Option<&Entrance> {
         self.entrance.get()
     }
 
-    /// Which process it is, as far as that was looked up.
+    /// Its process, as far as that was looked up.
     pub fn process(&self) -> Process {
         self.process.get().copied().unwrap_or(Process::Pending)
     }
 
-    /// It is this process. The first answer stays: a connection does not change its process.
+    /// Sets its process. The first value is kept: a connection does not change its process.
     pub fn is_process(&self, process: Process) {
         self.process.get_or_init(|| process);
     }
@@ -242,17 +243,17 @@ impl KnownBy {
         self.program.get()
     }
 
-    /// It has a process, into which the proxy may not look.
+    /// Records that the proxy is not allowed to inspect its process.
     pub fn hide(&self) {
         self.is_hidden.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has such a process.
+    /// Whether the proxy is not allowed to inspect its process.
     pub fn is_hidden(&self) -> bool {
         self.is_hidden.load(Ordering::Relaxed)
     }
 
-    /// The process was looked for, for the last time.
+    /// Records the final result of looking up the process.
     pub fn settle(&self, program: Option<Program>) {
         if let Some(program) = program {
             self.program.get_or_init(|| program);
@@ -260,24 +261,25 @@ impl KnownBy {
         self.search.store(SETTLED, Ordering::Release);
     }
 
-    /// The process was looked for in vain; it may be found another time.
+    /// The look-up failed this time; a later one may succeed.
     pub fn missed(&self) {
-        // One that is settled stays so.
+        // A final result is kept.
         let _ = self.search.compare_exchange(ASKED, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The process is wanted. Returns whether it is to be looked for now.
+    /// Requests the process. Returns whether the caller has to look it up now.
     pub fn ask(&self) -> bool {
         self.asked.get_or_init(Instant::now);
         self.search.compare_exchange(UNKNOWN, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the process would tell more of a client, which says `is_nameless` of itself, and may be asked for.
+    /// Whether the process would identify a client better, which has no name of its own according to `is_nameless`, and
+    /// may be looked up.
     pub fn wants_program(&self, is_nameless: impl FnOnce() -> bool) -> bool {
         self.search.load(Ordering::Relaxed) == UNKNOWN && (is_nameless() || self.naming.map.load().wants_programs)
     }
 
-    /// Waits until the process is found that is being looked for, for a short time and once.
+    /// If the process is being looked up, waits a short time for the result; only once per connection.
     pub(crate) fn await_program(&self) {
         while self.search.load(Ordering::Acquire) == ASKED && self.asked.get().is_some_and(|at| at.elapsed() < PATIENCE)
         {
@@ -285,13 +287,13 @@ impl KnownBy {
         }
     }
 
-    /// What the operator calls it.
+    /// The operator's name for it.
     pub fn named(&self, looks: &Looks<'_>) -> Option<Arc<str>> {
         let map = self.naming.map.load();
         map.find(looks, self.program()).cloned()
     }
 
-    /// Another number than before where its application may be called otherwise than before.
+    /// A number that changes whenever its application may have another name than before.
     pub fn stamp(&self) -> u64 {
         let changes = self.naming.changes.load(Ordering::Acquire);
         changes * 2 + u64::from(self.program.get().is_some())

@@ -1,8 +1,8 @@
-//! The audit trail: what was decided about locks, as JSON lines in a file or on standard output. It
-//! follows the [`EventLog`], words what is worth a line (`audit/record.rs`, `audit/fold_problems.rs`), and hands
-//! it to a thread that writes (`audit/queue.rs`, `audit/writer.rs`, `audit/sink.rs`): nobody on the way
-//! of a command waits for a disk. `audit/search.rs` finds lines again for `lockwarden why`, and `audit/wording.rs` says them in words;
-//! `docs/audit.md` is the same for operators.
+//! The audit trail: decisions about locks, as JSON lines in a file or on standard output. It follows the [`EventLog`],
+//! formats what needs a line (`audit/record.rs`, `audit/fold_problems.rs`), and passes it to a thread that writes
+//! (`audit/queue.rs`, `audit/writer.rs`, `audit/sink.rs`): no command waits for a disk. `audit/search.rs` finds lines
+//! again for `lockwarden why`, and `audit/wording.rs` explains them in words; `docs/audit.md` describes the same for
+//! operators.
 
 mod fold_problems;
 mod queue;
@@ -30,10 +30,10 @@ use sink::{LogFile, Sink};
 pub use wording::told;
 use writer::Writer;
 
-/// Notices that wait for the thread of the event log; an operator does not act faster.
+/// The most notices that wait for the thread of the event log; an operator does not act faster.
 const MAX_NOTICES: usize = 1024;
 
-/// What sessions and the controller know of the audit trail.
+/// The part of the audit trail that sessions and the controller use.
 #[derive(Default)]
 pub struct Audit {
     level: AtomicU8,
@@ -43,7 +43,7 @@ pub struct Audit {
     notices: Mutex<Vec<(Instant, Notice)>>,
 }
 
-/// Why there is no audit trail though one is configured.
+/// Why there is no audit trail although one is configured.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file cannot be opened.
@@ -51,20 +51,20 @@ pub enum AuditError {
     File {
         /// As configured.
         path: String,
-        /// The system's word for it.
+        /// The system's error.
         why: io::Error,
     },
-    /// The thread that writes could not be started.
+    /// The writing thread could not be started.
     #[error("cannot start the thread that writes the audit trail: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// The trail's way into the files, where there is one.
+/// The audit trail, and its follower where there is a target.
 pub type Opened = (Arc<Audit>, Option<Box<dyn Follower>>);
 
 impl Audit {
-    /// Opens the sink, if one is configured, and starts the thread that writes. The follower is to be
-    /// given to the event log.
+    /// Opens the sink, if one is configured, and starts the writing thread. The caller adds the follower to the event
+    /// log.
     pub fn open(config: &AuditConfig, events: &Arc<EventLog>, metrics: &Metrics) -> Result<Opened, AuditError> {
         let Some(target) = &config.target else {
             return Ok((Arc::default(), None));
@@ -75,7 +75,7 @@ impl Audit {
                 let name = path.display().to_string();
                 let mut file = LogFile::new(path.clone(), config.limits);
                 match file.opened() {
-                    // A FIFO whose reader is still to come.
+                    // A FIFO that has no reader yet.
                     Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {}
                     Ok(()) => {}
                     Err(why) => return Err(AuditError::File { path: name, why }),
@@ -101,8 +101,7 @@ impl Audit {
         Ok((audit, Some(Box::new(scribe))))
     }
 
-    /// Whether a lock command may go on: where no decision may be without its record, only while
-    /// records can be written.
+    /// Whether a lock command may go on. If every decision needs its record, only while records can be written.
     pub fn may_go_on(&self, events: &EventLog) -> bool {
         if !self.required.load(Ordering::Relaxed) {
             return true;
@@ -111,14 +110,14 @@ impl Audit {
         writable && !events.is_full()
     }
 
-    /// What was configured anew holds, and the file is opened anew, so that it can be moved away first.
+    /// Applies a new configuration and reopens the file, so that it can be moved away before.
     pub fn reload(&self, config: &AuditConfig, events: &EventLog) {
         let Some(line) = &self.line else { return };
         self.follow_settings(config, events);
         line.waiting.reopen(config.limits);
     }
 
-    /// Whether standard output is the trail's.
+    /// Whether the trail goes to standard output.
     pub fn is_on_stdout(&self) -> bool {
         self.on_stdout
     }
@@ -132,13 +131,13 @@ impl Audit {
         });
     }
 
-    /// The operator has changed what is in force, or tried to. Asks for what is in force only where that is
-    /// written down.
+    /// Records that the operator has changed what is in force, or tried to. `in_force` is called only if it is written
+    /// down.
     pub fn notice(&self, event: &str, in_force: impl FnOnce() -> Vec<InForce>, detail: Option<&str>) {
         self.ordered(event, in_force, detail, None);
     }
 
-    /// The same where it is known who ordered it.
+    /// The same, with the client that ordered it.
     pub fn ordered(
         &self,
         event: &str,
@@ -168,14 +167,14 @@ impl Audit {
     }
 }
 
-/// Words what happened.
+/// The follower that formats events as lines.
 struct Scribe {
     audit: Arc<Audit>,
     line: Arc<Line>,
     /// The sink's name, for the log.
     sink: String,
     events: Arc<EventLog>,
-    /// Entries that the event log had dropped when it was looked at last.
+    /// How many entries the event log had dropped at the last check.
     dropped: u64,
     folder: ProblemFolder,
 }
@@ -190,7 +189,7 @@ impl Follower for Scribe {
             std::mem::take(&mut *waiting).into_iter().peekable()
         };
         for entry in entries {
-            // Notices and entries come by two ways; in the trail they stand in the order of their times.
+            // Notices and entries arrive separately; in the trail they are in the order of their times.
             while let Some((_, notice)) = notices.next_if(|(at, _)| *at <= entry.at) {
                 self.line.push(notice, now);
             }
@@ -228,7 +227,7 @@ impl Follower for Scribe {
 }
 
 impl Scribe {
-    /// Whether everything is recorded of the connection that did this, if one did.
+    /// Whether everything is recorded for the connection that caused this entry, if any.
     fn is_whole(&self, entry: &LockEvent) -> bool {
         let caller = entry.caller.as_ref();
         caller.is_none_or(|caller| self.events.wants_questions_of(caller.session))

@@ -1,6 +1,6 @@
-//! Answers of two chains to the same questions: which differ, and in what. `lockwarden policy replay` fills it from an audit trail,
-//! and a running proxy from a chain that is asked beside the one in force ([`Beside`]). However many differ, what is kept of
-//! them has a bound.
+//! Compares the answers of two chains to the same questions: which of them differ, and how. `lockwarden policy replay`
+//! feeds it from an audit trail, a running proxy from a `next` chain that is asked beside the one in force
+//! ([`Beside`]). Memory stays bounded, however many answers differ.
 
 mod beside;
 mod effect;

@@ -1,6 +1,6 @@
-//! What is seen of keys that may be locks although no namespace has them. Sessions look at few commands and leave what
-//! they saw; a thread of its own makes patterns of it. No command waits for it: above a rate, commands
-//! are not looked at and counted.
+//! Observes keys that may be locks although no namespace covers them. Sessions examine some commands and leave
+//! sightings; a separate thread makes patterns of them. No command waits for it: above a rate, commands are not
+//! examined but only counted.
 
 mod followed;
 mod scripts;
@@ -23,20 +23,21 @@ use followed::Followed;
 pub use scripts::Likeness;
 use scripts::SeenScripts;
 
-/// Sightings that wait for the thread; above that new ones are dropped and counted.
+/// The most sightings that wait for the thread; beyond that, new ones are dropped and counted.
 const MAX_WAITING: usize = 32_768;
-/// Commands that are looked at in a second; the rest are counted.
+/// Commands that are examined per second; the rest are only counted.
 const MAX_LOOKS: i64 = 5_000;
-/// Writes of data that are told in a second; the rest are left out, those under a lock as well as the others.
+/// Writes of data that are reported per second; the rest are left out, whether under a lock or not.
 const MAX_WRITES: i64 = 5_000;
-/// Reads of followed keys that are told in a second; the rest are left out. They show whether a value is there to be read.
+/// Reads of tracked keys that are reported per second; the rest are left out. They show whether a value is meant to be
+/// read.
 const MAX_READS: i64 = 1_000;
-/// For so long at least, and twice as long at most, a key is known that was written under a lock.
+/// How long a key that was written under a lock is remembered: at least this long, at most twice as long.
 const WRITTEN_FOR: Duration = Duration::from_secs(600);
-/// The sketch of followed keys is made anew this often, so that keys that are not followed any more leave it.
+/// How often the sketch of tracked keys is rebuilt, so that keys that are no longer tracked leave it.
 const RENEWED_EVERY: Duration = Duration::from_secs(30);
 
-/// What a session saw one command do.
+/// What a session saw a command do.
 pub struct Seen {
     /// Unix time, ms.
     pub at_ms: u64,
@@ -47,9 +48,9 @@ pub struct Seen {
 
 /// See [`Seen`].
 pub enum What {
-    /// It concerns keys that may be locks.
+    /// Effects on keys that may be locks.
     Did(Doings),
-    /// It called a script of which nothing is known, with this key first.
+    /// It called a script whose text is unknown, with this key as its first.
     CalledUnknown(ScriptSha, Bytes),
     /// It took the first lock of its connection, which had written these keys before.
     Began(Vec<Bytes>),
@@ -58,7 +59,7 @@ pub enum What {
         keys: SmallVec<[Bytes; 1]>,
         /// Locks of namespaces that the client held.
         under: SmallVec<[Bytes; 1]>,
-        /// It is a command that may wait.
+        /// Whether the command may block.
         waits: bool,
     },
 }
@@ -68,22 +69,22 @@ pub struct Discovery {
     waiting: Waiting<Seen>,
     collector: Mutex<Collected>,
     followed: Followed,
-    /// Data that was written by a client that may have held a lock.
+    /// Data that was written by clients that may have held a lock.
     written: Followed,
     scripts: SeenScripts,
-    /// Looks that are left in this second.
+    /// Commands that may still be examined in this second.
     looks: AtomicI64,
-    /// Writes of data that may be told yet in this second.
+    /// Writes of data that may still be reported in this second.
     writes: AtomicI64,
-    /// Reads that may be told yet in this second.
+    /// Reads that may still be reported in this second.
     reads: AtomicI64,
     unseen: AtomicU64,
 }
 
-/// What came of the sightings.
+/// The results of the sightings.
 pub struct Collected {
     pub collector: Collector,
-    /// When the first of them could come.
+    /// When observation began.
     pub since: Instant,
 }
 
@@ -104,7 +105,7 @@ impl Default for Discovery {
 }
 
 impl Discovery {
-    /// Whether a further command may be looked at now.
+    /// Whether another command may be examined now. Counts it either way.
     pub fn may_look(&self) -> bool {
         if self.looks.load(Ordering::Relaxed) > 0 {
             self.looks.fetch_sub(1, Ordering::Relaxed);
@@ -114,34 +115,35 @@ impl Discovery {
         false
     }
 
-    /// Whether a key is followed, because it may have been taken as a lock.
+    /// Whether a key is tracked, because it may have been taken as a lock.
     #[inline]
     pub fn follows(&self, db: u32, key: &[u8]) -> bool {
         !self.followed.is_empty() && self.followed.has(KeyHash::of(db, key))
     }
 
-    /// From now on what is done to this key is looked at.
+    /// Tracks this key: from now on, commands on it are examined.
     pub fn follow(&self, db: u32, key: &[u8]) {
         self.followed.add(KeyHash::of(db, key));
     }
 
-    /// Whether a key of data was written of late by a client that may have held a lock.
+    /// Whether this key of data was recently written by a client that may have held a lock.
     #[inline]
     pub fn is_written_under_a_lock(&self, db: u32, key: &[u8]) -> bool {
         !self.written.is_empty() && self.written.has(KeyHash::of(db, key))
     }
 
-    /// A key of data is written by a client that may hold a lock: from now on all writes of it are told.
+    /// Tracks a key of data that is written by a client that may hold a lock: from now on all writes of it are
+    /// reported.
     pub fn follow_writes(&self, db: u32, key: &[u8]) {
         self.written.add(KeyHash::of(db, key));
     }
 
-    /// Whether a further write of data may be told now.
+    /// Whether another write of data may be reported now.
     pub fn may_tell_write(&self) -> bool {
         self.writes.load(Ordering::Relaxed) > 0 && self.writes.fetch_sub(1, Ordering::Relaxed) > 0
     }
 
-    /// Whether a read of this key is to be told.
+    /// Whether a read of this key should be reported.
     #[inline]
     pub fn may_tell_read(&self, db: u32, key: &[u8]) -> bool {
         !self.followed.is_empty()
@@ -150,24 +152,24 @@ impl Discovery {
             && self.reads.fetch_sub(1, Ordering::Relaxed) > 0
     }
 
-    /// What is known of a script, by the text or the name that a client called it by.
+    /// What is known of a script, by the text or digest with which a client called it.
     pub fn script(&self, called: &[u8]) -> Likeness<'_> {
         self.scripts.of(called)
     }
 
-    /// Leaves what was seen.
+    /// Leaves a sighting for the thread.
     pub fn saw(&self, seen: Seen) {
         if !self.waiting.put(seen, MAX_WAITING) {
             self.unseen.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Commands that were not looked at, because there were too many.
+    /// Commands that were not examined, because there were too many.
     pub fn unseen(&self) -> u64 {
         self.unseen.load(Ordering::Relaxed)
     }
 
-    /// What came of everything that was left a moment ago.
+    /// The results of all sightings except the most recent ones.
     pub fn collected(&self) -> MutexGuard<'_, Collected> {
         self.collector.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,7 +197,7 @@ impl Discovery {
                 self.reads.store(MAX_READS, Ordering::Relaxed);
             }
             let was_busy = !all.is_empty();
-            // Before the lock: a question about what was collected does not wait as well.
+            // Before taking the lock, so that readers of the results do not wait for this.
             for seen in &all {
                 seen.caller.known_by.await_program();
             }

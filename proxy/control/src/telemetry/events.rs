@@ -1,7 +1,6 @@
-//! The event log: what happened to locks, told to those who keep it or show it. Sessions and upkeep leave
-//! an [`LockEvent`] and go on; one thread hands them, in order, to its followers (the audit files, the
-//! view behind the board). No command waits for a follower: where they fall
-//! behind, entries are dropped and counted.
+//! The event log: passes what happened to locks to the parts that store or show it. Sessions and upkeep leave an
+//! [`LockEvent`] and continue; one thread passes the events, in order, to the followers (the audit files, the view
+//! behind the board). No command waits for a follower: if followers fall behind, entries are dropped and counted.
 
 mod by_caller;
 mod event;
@@ -22,17 +21,17 @@ pub use fingerprint::{Fingerprint, Fingerprints};
 pub use questions::{Asked, Recorder, asked_about};
 pub use waiting::Waiting;
 
-/// Entries that wait for the followers; above that new ones are dropped.
+/// The most entries that wait for the followers; beyond that, new ones are dropped.
 const MAX_WAITING: usize = 65_536;
-/// A question about what followers know waits for them no longer than this.
+/// The longest time that a question about the followers' state waits for them.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// A follower, which keeps or shows what happened.
 pub trait Follower: Send {
-    /// What happened since the last call, in order; nothing at a tick without news.
+    /// Receives what happened since the last call, in order; an empty list at a tick without news.
     fn follow(&mut self, entries: &[LockEvent], now: Instant);
 
-    /// The last call: what is kept is written.
+    /// The last call: the follower writes what it has stored.
     fn finish(&mut self) {}
 }
 
@@ -43,9 +42,9 @@ pub struct EventLog {
     followed: Mutex<u64>,
     caught_up: Condvar,
     dropped: AtomicU64,
-    /// Entries are being dropped now.
+    /// Whether entries are being dropped now.
     full: AtomicBool,
-    /// Of how many connections in a hundred a follower keeps what policies were asked.
+    /// For which percentage of connections a follower stores the questions to policies.
     asked_of: AtomicU8,
     fingerprints: Fingerprints,
 }
@@ -70,7 +69,7 @@ impl EventLog {
         }
     }
 
-    /// Leaves an entry. Never waits for a follower; without one nothing is kept.
+    /// Leaves an entry. Never waits for a follower; without a follower nothing is stored.
     pub fn leave(&self, entry: LockEvent) {
         if !self.waiting.put(entry, MAX_WAITING) {
             self.full.store(true, Ordering::Relaxed);
@@ -78,19 +77,18 @@ impl EventLog {
         }
     }
 
-    /// What stands for an owner token wherever people see one: equal for equal ones, and of no use to
-    /// anybody else.
+    /// The value shown to people in place of an owner token: equal for equal tokens, and of no use to anyone else.
     pub fn fingerprint(&self, token: &[u8]) -> Fingerprint {
         self.fingerprints.of(token)
     }
 
-    /// Makes what stands for owner tokens.
+    /// Makes the fingerprints of owner tokens.
     pub fn fingerprints(&self) -> &Fingerprints {
         &self.fingerprints
     }
 
-    /// Whether entries of this session are to carry what policies were asked: all of them or none, so that what is kept is
-    /// whole.
+    /// Whether this session's entries should carry the questions to policies: all of its entries or none, so that what
+    /// is stored is complete.
     pub fn wants_questions_of(&self, session: SessionNumber) -> bool {
         match self.asked_of.load(Ordering::Relaxed) {
             0 => false,
@@ -99,23 +97,23 @@ impl EventLog {
         }
     }
 
-    /// A follower keeps, from now on, what policies are asked about the commands of so many connections in a hundred.
+    /// From now on, a follower stores the questions to policies for this percentage of connections.
     pub(crate) fn want_questions(&self, percent: u8) {
         self.asked_of.store(percent, Ordering::Relaxed);
     }
 
-    /// Whether what is left now is dropped.
+    /// Whether new entries are dropped now.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Entries that no follower saw, since the start.
+    /// How many entries no follower has seen, since the start.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until the followers have seen what was left before the call, so that whoever did something finds it where
-    /// they show it; for a second at most, where they are that far behind.
+    /// Waits until the followers have seen all entries left before the call, so that the effect of an action is visible
+    /// where they show it. If they are far behind, waits a second at most.
     pub fn await_followers(&self) {
         let left = self.waiting.queue().put;
         let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +138,7 @@ impl EventLog {
         let mut entries = Vec::new();
         loop {
             let stopping = self.waiting.take(&mut entries);
-            // What waited was taken, so there is room again.
+            // The waiting entries were taken, so there is room again.
             self.full.store(false, Ordering::Relaxed);
             for entry in &entries {
                 if let Some(caller) = &entry.caller {
@@ -169,7 +167,7 @@ impl EventLog {
     }
 }
 
-/// The running thread. Dropped, it hands over what waits and ends.
+/// The running thread. When dropped, it passes on the waiting entries and ends.
 pub struct Following {
     events: Arc<EventLog>,
     thread: Option<JoinHandle<()>>,
@@ -234,7 +232,7 @@ mod tests {
         struct Stuck(mpsc::Receiver<()>);
         impl Follower for Stuck {
             fn follow(&mut self, _entries: &[LockEvent], _now: Instant) {
-                // Until the test lets go of the other end.
+                // Blocks until the test drops the other end.
                 let _ = self.0.recv();
             }
         }

@@ -1,13 +1,13 @@
-//! Folds what repeats: the first gets a line at once, and those that follow within a window share one
-//! later line. It counts nothing, writes nothing and reads no clock; each use says what makes two of
-//! them the same and what is kept of those that wait for their line.
+//! Folds repeated events: the first gets a line at once, and those that follow within a window share one later line. It
+//! counts nothing, writes nothing and reads no clock; each user of this module defines which events are equal, and what
+//! is stored of those that wait for their line.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// The places of what was told lately, one for each key.
+/// Recent events, with one place for each key.
 pub(super) struct Folder<K, F> {
     window: Duration,
     places: HashMap<K, Place<F>>,
@@ -16,30 +16,30 @@ pub(super) struct Folder<K, F> {
 struct Place<F> {
     /// When the last line was written.
     line: Instant,
-    /// What no line has told of yet.
+    /// The events that are in no line yet.
     folded: Option<F>,
 }
 
-/// What happens to the one that came.
+/// What to do with the new event.
 pub(super) enum Turn<'a, F> {
-    /// It gets a line now, which tells of those that were folded since the last one as well.
+    /// It gets a line now, which also includes those folded since the last one.
     Line(Option<F>),
-    /// It is to be added to those that wait for a line.
+    /// Add it to those that wait for a line.
     Fold(&'a mut Option<F>),
 }
 
 impl<K: Eq + Hash, F> Folder<K, F> {
-    /// A folder that has seen nothing, with lines about one key so far apart.
+    /// An empty folder; lines about one key are at least `window` apart.
     pub(super) fn new(window: Duration) -> Folder<K, F> {
         Folder { window, places: HashMap::new() }
     }
 
-    /// Whether there is a place for this key within so many in all.
+    /// Whether there is a place for this key, with at most `max_places` in all.
     pub(super) fn has_room(&self, key: &K, max_places: usize) -> bool {
         self.places.len() < max_places || self.places.contains_key(key)
     }
 
-    /// One more came.
+    /// A new event arrived.
     pub(super) fn turn(&mut self, key: K, now: Instant) -> Turn<'_, F> {
         match self.places.entry(key) {
             Entry::Vacant(empty) => {
@@ -57,8 +57,8 @@ impl<K: Eq + Hash, F> Folder<K, F> {
         }
     }
 
-    /// Takes what has waited for a window since the last line. Such a place waits for the next line;
-    /// one that was quiet for the window is forgotten. To be called about once a second.
+    /// Takes the events that have waited for a window since the last line. Their place then waits for its next line; a
+    /// place that was quiet for the window is forgotten. Call this about once a second.
     pub(super) fn drain(&mut self, now: Instant, mut told: impl FnMut(&K, F)) {
         self.places.retain(|key, place| {
             if !place.is_due(now, self.window) {
@@ -73,8 +73,8 @@ impl<K: Eq + Hash, F> Folder<K, F> {
         });
     }
 
-    /// As [`Folder::drain`], but forgets every place that it takes from, so that the next one of its
-    /// key gets a line at once.
+    /// Like [`Folder::drain`], but forgets every place that it takes from, so that the next event with its key gets a
+    /// line at once.
     pub(super) fn forget(&mut self, now: Instant) -> impl Iterator<Item = F> {
         let window = self.window;
         self.places.extract_if(move |_, place| place.is_due(now, window)).filter_map(|(_, place)| place.folded)
@@ -93,7 +93,7 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_secs(1);
 
-    /// Counts one more; says how many were folded where it gets a line.
+    /// Counts one more event; returns how many were folded if it gets a line.
     fn turn(folder: &mut Folder<&str, u32>, key: &'static str, now: Instant) -> Option<u32> {
         match folder.turn(key, now) {
             Turn::Line(folded) => Some(folded.unwrap_or(0)),

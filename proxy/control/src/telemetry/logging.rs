@@ -1,7 +1,7 @@
-//! The log: one line per event on standard error, text for a person at a terminal and JSON for
-//! everything else, unless the operator says which. Writing never waits for the reader of the log. Formats stand in
-//! `logging/format.rs`, the queue in `logging/queue.rs`, folding of repeated refusals in
-//! `logging/fold_refusals.rs` and of observations in `logging/fold_findings.rs`, its filter in `logging/filter.rs`; what is worth a line is decided where it happens.
+//! The log: one line per event on standard error, as text at a terminal and as JSON otherwise, unless the operator sets
+//! a format. Writing never waits for the reader of the log. Formats are in `logging/format.rs`, the queue in
+//! `logging/queue.rs`, folding of repeated refusals in `logging/fold_refusals.rs` and of observations in
+//! `logging/fold_findings.rs`, the filter in `logging/filter.rs`. Which events are logged is decided where they happen.
 
 mod filter;
 mod fold_findings;
@@ -38,13 +38,13 @@ pub enum LoggingError {
     Filter {
         /// As given.
         filter: String,
-        /// What is wrong with it.
+        /// The error in it.
         problem: String,
     },
-    /// The thread that writes could not be started.
+    /// The writing thread could not be started.
     #[error("cannot start the thread that writes the log")]
     Thread(#[source] io::Error),
-    /// Somebody was here before.
+    /// A log was set up before.
     #[error("the log was set up twice")]
     Twice,
 }
@@ -59,8 +59,8 @@ enum Style {
     Logfmt,
 }
 
-/// Sets the log up for the process. Keep the guard until the end of `main`: dropping it waits
-/// (at most a second) until what was logged is written.
+/// Sets up the log of the process. Keep the guard until the end of `main`: dropping it waits (at most a second) until
+/// all lines are written.
 pub fn init(format: LogFormat) -> Result<(LogGuard, LogFilter), LoggingError> {
     let filter = read_filter(std::env::var(FILTER).ok())?;
     let in_force = filter.to_string();
@@ -74,7 +74,7 @@ pub fn init(format: LogFormat) -> Result<(LogGuard, LogFilter), LoggingError> {
     Ok((guard, LogFilter::new(in_force, apply)))
 }
 
-/// A panic is a line of the log like any other, whoever catches it.
+/// Logs a panic as an ordinary line, wherever it is caught.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string);
     let thread = std::thread::current();
@@ -99,7 +99,7 @@ fn read_filter(given: Option<String>) -> Result<EnvFilter, LoggingError> {
     EnvFilter::try_new(&filter).map_err(|error| LoggingError::Filter { filter, problem: error.to_string() })
 }
 
-/// What receives events, and the way to change its filter.
+/// The receiver of events, and a function that changes its filter.
 fn subscriber<W>(style: Style, filter: EnvFilter, writer: W) -> (BoxedSubscriber, Apply)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

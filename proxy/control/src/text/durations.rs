@@ -1,10 +1,10 @@
-//! Numbers and durations as people say them.
+//! Numbers and durations in readable form.
 
 pub use lockwarden_lock::time::in_words as duration;
 
 use super::numbers::counted;
 
-/// `250ms`, `30s`, `2m`, `25h`, `7d`: as the configuration says it.
+/// `250ms`, `30s`, `2m`, `25h`, `7d`: as in the configuration.
 pub fn toml_duration(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let whole = units.iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
@@ -19,7 +19,7 @@ pub fn times(count: u64, thing: &str) -> String {
     counted(count, thing, &format!("{thing}s"))
 }
 
-/// `0.4 %`; what is more than nothing is never 0.
+/// `0.4 %`; a value above zero is never shown as 0.
 pub fn share(part: u64, whole: u64) -> String {
     let Some(tenths) = (u128::from(part) * 1_000).checked_div(u128::from(whole)) else {
         return "0 %".to_owned();

@@ -1,13 +1,12 @@
-//! Bytes as text that can be read, copied and turned back: keys and names come from clients, who may
-//! put anything into them. And text on its way to people, who must not take it for something else: what a terminal obeys, what turns
-//! the direction of writing or is not seen at all is spelled there, whoever wrote it.
+//! Writes bytes as text that can be read, copied and converted back: keys and names come from clients, which may send
+//! any bytes. It also makes text safe to show to people, wherever it comes from: characters that control a terminal,
+//! change the direction of writing or are invisible are escaped.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Bytes as text. What is printable stands as it is; a backslash is doubled, and whatever else there
-/// is (control characters, marks that turn the direction of writing, broken UTF-8) is `\xNN`, byte by
-/// byte.
+/// Bytes as text. Printable characters are unchanged, and a backslash is doubled. Everything else (control characters,
+/// marks that change the direction of writing, broken UTF-8) becomes `\xNN`, byte by byte.
 pub fn spell(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -23,15 +22,15 @@ pub fn spell(bytes: &[u8]) -> String {
     text
 }
 
-/// A text on one line, for people: what is odd in it is spelled as [`spell`] does. A backslash stands as it is: what is said of keys was
-/// spelled before.
+/// A text on one line, for people: unusual characters are escaped as in [`spell`]. A backslash is unchanged: keys in
+/// the text were already escaped.
 pub fn readable(text: &str) -> Cow<'_, str> {
     replaced(text, is_plain, |text, odd| {
         put_hex(text, odd.encode_utf8(&mut [0; 4]).as_bytes());
     })
 }
 
-/// The same of several lines.
+/// The same for several lines.
 pub fn readable_lines(text: &str) -> Cow<'_, str> {
     let stays = |character| is_plain(character) || character == '\n';
     replaced(text, stays, |text, odd| {
@@ -39,7 +38,7 @@ pub fn readable_lines(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// JSON in which what is odd stands behind `\u`; line ends stay.
+/// JSON in which unusual characters are escaped with `\u`; line ends stay.
 pub fn readable_json(text: &str) -> Cow<'_, str> {
     replaced(text, |character| is_plain(character) || character == '\n', put_json)
 }
@@ -65,14 +64,14 @@ fn replaced(text: &str, stays: impl Fn(char) -> bool, put: impl Fn(&mut String, 
     Cow::Owned(shown)
 }
 
-/// The bytes that a text of [`spell`] stands for; `None` for a backslash that begins nothing.
+/// Converts a text of [`spell`] back to bytes; `None` for a backslash that begins no escape.
 pub fn unspell(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('\\');
     bytes.extend_from_slice(parts.next()?.as_bytes());
     while let Some(part) = parts.next() {
         if part.is_empty() {
-            // A doubled one: what follows the second is plain.
+            // A doubled backslash: the text after the second one is plain.
             bytes.push(b'\\');
             bytes.extend_from_slice(parts.next()?.as_bytes());
             continue;
@@ -94,8 +93,8 @@ fn put_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// What a reader sees as itself, in its place, and as nothing else. `char::escape_debug` knows what
-/// cannot be printed; spaces other than the plain one look like it.
+/// Whether a reader sees the character as itself, in its place. `char::escape_debug` knows what cannot be printed;
+/// spaces other than the plain one look like it.
 pub fn is_plain(character: char) -> bool {
     match character {
         ' '..='~' => true,

@@ -1,11 +1,11 @@
-//! How numbers, moments and parts of addresses are written wherever people or other programs read them:
-//! on the board, in the audit trail, on the command line.
+//! How numbers, moments and parts of addresses are written for people and other programs: on the board, in the audit
+//! trail, on the command line.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What a part of a path or query keeps as it is.
+/// Characters that stay unchanged in a part of a path or query.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A number with its thousands apart: `12,400`.
@@ -31,7 +31,7 @@ const LAST_MOMENT_MS: u64 = 253_402_300_799_999;
 
 /// A moment as RFC 3339 writes it, in UTC with milliseconds: `2026-11-21T10:02:11.204Z`.
 pub fn utc(unix_ms: u64) -> String {
-    // Past its end the calendar has no text for a moment, and such a number is no moment anyway.
+    // Beyond the calendar's end a moment has no text, and such a number is no real moment anyway.
     let since_1970 = Duration::from_millis(unix_ms.min(LAST_MOMENT_MS));
     humantime::format_rfc3339_millis(UNIX_EPOCH + since_1970).to_string()
 }
@@ -41,7 +41,7 @@ pub fn time_of_day(unix_ms: u64) -> String {
     utc(unix_ms)["2026-11-21T".len()..].trim_end_matches('Z').to_owned()
 }
 
-/// A value within an address: whatever could end it or mean something is written as `%XX`.
+/// A value within an address: characters that could end it or have a meaning become `%XX`.
 pub fn percent(text: &str) -> String {
     utf8_percent_encode(text, KEPT).to_string()
 }

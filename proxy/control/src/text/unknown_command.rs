@@ -1,8 +1,8 @@
-//! The error of Redis about a command that it does not know, in the words of each version.
+//! Redis's error about an unknown command, in the wording of each version.
 
 use lockwarden_resp::Request;
 
-/// Bytes of a name, and of all arguments, that an error repeats, as in Redis.
+/// How many bytes of a name, and of all arguments, an error repeats, as in Redis.
 pub const MAX_REPEATED: usize = 128;
 
 /// The error from its code on, as since 7.0 (`is_modern`) or before. Source: `processCommand` in Redis's server.c.
@@ -45,7 +45,7 @@ fn one_line(mut error: Vec<u8>) -> Vec<u8> {
     error
 }
 
-/// As C shows a text: up to the first NUL.
+/// The text up to the first NUL, as C shows it.
 fn shown(bytes: &[u8], most: usize) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     cut(&bytes[..end], most)

@@ -1,4 +1,4 @@
-//! Where the backend is: its name is looked up for every connection, and of several addresses the primary's
+//! Where the backend is: its name is looked up for every connection. If the name has several addresses, the primary's
 //! is taken.
 
 mod descent;
@@ -30,20 +30,20 @@ use super::profile::{Login, Profile};
 use super::sentinel::{Named, Place, Sentinels};
 use super::server_info::role::{Role, RoleQuestion};
 
-/// Addresses of the backend's name that are tried.
+/// Most addresses of the backend's name that are tried.
 const MAX_ADDRESSES: usize = 16;
 
 /// Where the backend is.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub url: BackendUrl,
-    /// How the proxy's own connections log in, where the URL does not say it.
+    /// How the proxy's own connections log in, if that is not in the URL.
     login: Option<Arc<OwnLogin>>,
-    /// How the backend is made sure of, where the URL says TLS.
+    /// How the backend's identity is verified, if the URL asks for TLS.
     connector: Option<Arc<Connector>>,
-    /// Where a name has several addresses: which of them was the primary when it was asked last.
+    /// If a name has several addresses: the one that was the primary when last asked.
     primary: Arc<ArcSwapOption<Home>>,
-    /// Who says where the primary is.
+    /// The source that says where the primary is.
     pub authority: Authority,
     /// Every connection that was made.
     pub(super) open: Arc<OpenConnections>,
@@ -53,7 +53,7 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Home {
     Tcp(SocketAddr),
-    /// The same where sentinels, or nodes of a cluster, named this host.
+    /// The same for a host that sentinels, or nodes of a cluster, named.
     Named(SocketAddr, Arc<Named>),
     Unix(PathBuf),
 }
@@ -70,7 +70,7 @@ impl From<io::Error> for ConnectError {
     }
 }
 
-/// As the configuration has it; a shard of a cluster by its primary, once that is known.
+/// As in the configuration; a shard of a cluster as its primary, once that is known.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.authority.map().and_then(|(map, shard)| map.primary(shard)) {
@@ -81,7 +81,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Reads the files that TLS needs, where the URL says TLS.
+    /// Reads the files that TLS needs, if the URL asks for TLS.
     pub fn new(
         url: BackendUrl,
         login: Option<BackendLogin>,
@@ -125,12 +125,13 @@ impl Address {
         Address { authority, ..self.elsewhere(self.url.target.clone()) }
     }
 
-    /// The same with one node of it, whatever that is.
+    /// The same login and TLS with one node of the cluster, in any role.
     pub(crate) fn of_node(&self, place: &Place) -> Address {
         self.elsewhere(Target::Tcp { host: place.host.clone(), port: place.port })
     }
 
-    /// The primaries of a cluster, as its nodes tell now, each by itself; anything else is alone.
+    /// The primaries of a cluster, each with its own address, as the cluster's nodes name them now; a single server
+    /// returns itself alone.
     pub async fn primaries(&self) -> Result<Vec<Address>, BackendError> {
         let Some(slots) = self.ask_for_slots().await? else {
             return Ok(vec![self.clone()]);
@@ -138,7 +139,7 @@ impl Address {
         Ok(slots.with_slots().map(|(_, shard)| self.of_node(&shard.primary.place)).collect())
     }
 
-    /// The same of all its nodes that have not failed.
+    /// The same for all nodes that have not failed.
     pub async fn nodes(&self) -> Result<Vec<Address>, BackendError> {
         let Some(slots) = self.ask_for_slots().await? else {
             return Ok(vec![self.clone()]);
@@ -146,7 +147,7 @@ impl Address {
         Ok(slots.places().iter().map(|place| self.of_node(place)).collect())
     }
 
-    /// Its host and port, as messages about one of several servers name it.
+    /// Its host and port, as messages about one of several servers give them.
     pub fn place(&self) -> String {
         match &self.url.target {
             Target::Tcp { host, port } => HostAndPort(host, *port).to_string(),
@@ -159,7 +160,7 @@ impl Address {
         self.elsewhere(other.url.target.clone())
     }
 
-    /// The map of the cluster, where it is one: the first node that tells it is believed.
+    /// The map of the cluster, if there is one: the first node that returns it is trusted.
     async fn ask_for_slots(&self) -> Result<Option<Arc<Slots>>, BackendError> {
         let Some((map, _)) = self.authority.map() else {
             return Ok(None);
@@ -198,7 +199,7 @@ impl Address {
         }
     }
 
-    /// How the backend is made sure of, where TLS is spoken with it.
+    /// How the backend's identity is verified, if TLS is used.
     pub(crate) fn connector(&self) -> Option<&Connector> {
         self.connector.as_deref()
     }
@@ -225,7 +226,7 @@ impl Address {
         }
     }
 
-    /// The same of a server that sentinels or nodes of a cluster name.
+    /// The same for a server that sentinels or nodes of a cluster name.
     async fn homes_of(&self, named: Named) -> Result<Vec<Home>, BackendError> {
         let found = self.look_up(&named.place.host, named.place.port).await?;
         let named = Arc::new(named);
@@ -286,7 +287,7 @@ impl Address {
         }
     }
 
-    /// Connects, and says what connections of this kind say first.
+    /// Connects, and sends what connections of this kind send first.
     pub async fn converse_as(&self, profile: &Profile) -> Result<Conversation, BackendError> {
         let mut conversation = Conversation::new(self.connect().await?);
         if let Some(Login { user, password }) = &profile.login {
@@ -305,7 +306,7 @@ impl Address {
         BackendError::Connect { address: self.to_string(), source }
     }
 
-    /// Who the proxy's own connection is, where the URL says so.
+    /// The user of the proxy's own connection, if the URL or the login names one.
     pub fn user(&self) -> Option<&str> {
         if let Some(login) = &self.login {
             return Some(login.user());
@@ -331,7 +332,7 @@ impl Address {
         Ok(conversation)
     }
 
-    /// With what the proxy's own connections log in.
+    /// The user and password of the proxy's own connections.
     pub(crate) async fn own_login(&self) -> Result<Option<(&str, Secret)>, BackendError> {
         let password = match &self.login {
             Some(login) => Some(login.password().await?),
@@ -340,8 +341,8 @@ impl Address {
         Ok(self.user().zip(password))
     }
 
-    /// The same with the primary, of all addresses that the name has; and the question by which it
-    /// tells its role. Clients are led to that address from now on, as long as the name has it.
+    /// The same with the primary, among all addresses that the name has; also returns the question that it answers
+    /// with its role. Clients are connected to that address from now on, as long as the name has it.
     pub async fn converse_with_primary(&self) -> Result<(Conversation, RoleQuestion), BackendError> {
         let homes = self.homes().await?;
         self.find_primary(&homes).await
@@ -366,7 +367,7 @@ impl Address {
                     }
                     return Ok((own, question));
                 }
-                // What was named has to say of itself that it is the primary.
+                // A server that was named must itself say that it is the primary.
                 Ok((_, Role::Unknown)) if self.authority.wants_proof() => {
                     failure = failure.or(Some(BackendError::NoPrimary));
                 }
@@ -376,7 +377,7 @@ impl Address {
                 }
                 Ok((_, Role::WritableReplica)) => failure = Some(BackendError::WritableReplica),
                 Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
-                // What a replica is, is known; why another does not answer is not.
+                // The reason for a replica is known; why another server does not answer is not.
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -391,8 +392,8 @@ impl Address {
         }
     }
 
-    /// Logs an open connection in again, where a password was read since it did so last. It must not wait for an answer. A
-    /// refusal leaves it logged in as it was.
+    /// Logs an open connection in again, if a newer password was read since its last login. It must not wait for a
+    /// reply. A refusal leaves it logged in as it was.
     pub(crate) async fn stay_logged_in(&self, own: &mut Conversation) -> Result<(), BackendError> {
         let Some(login) = &self.login else {
             return Ok(());
@@ -411,14 +412,14 @@ impl Address {
         }
     }
 
-    /// Reads the password again and again, where the configuration says so, until the process ends.
+    /// Reads the password again and again, if the configuration says so, until the process ends.
     pub async fn keep_login_fresh(&self, metrics: &Metrics) {
         if let Some(login) = &self.login {
             login.keep_fresh(metrics).await;
         }
     }
 
-    /// Returns when the password was read again after this number; else never.
+    /// Returns when a password newer than this number was read; otherwise never.
     pub(crate) async fn login_changes(&self, own: u64) {
         if let Some(login) = &self.login {
             let mut changes = login.changes();
@@ -447,8 +448,8 @@ impl Address {
     }
 }
 
-/// Which of a name's addresses a connection goes to: where one was the primary, it alone, for as long
-/// as the name has it.
+/// Which of a name's addresses a connection tries: if one was the primary, that one alone, as long as the name has
+/// it.
 fn to_try<'a>(homes: &'a [Home], primary: Option<&Home>) -> &'a [Home] {
     match homes.iter().position(|one| Some(one) == primary) {
         Some(at) => &homes[at..=at],

@@ -1,6 +1,6 @@
-//! Who says which server is the primary: the backend's name itself, sentinels, or the nodes of a cluster. Everything that follows
-//! from a change asks here, and knows of none of them; only what shows or asks each sentinel takes [`Authority::sentinels`], and
-//! what routes by slots [`Authority::map`].
+//! The authority on which server is the primary: the backend's name itself, sentinels, or the nodes of a cluster. All
+//! code that reacts to a change asks here, and does not know which of these it is. Only code that shows or asks each
+//! sentinel uses [`Authority::sentinels`], and only code that routes by slots uses [`Authority::map`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub enum Authority {
     Address,
     /// Sentinels name it.
     Sentinels(Arc<Sentinels>),
-    /// It is the primary of this shard of a cluster, which most of the primaries name.
+    /// It is the primary of this shard of a cluster that most of the primaries name.
     Map(Arc<ClusterMap>, ShardId, Arc<HeardMoments>),
 }
 
@@ -28,16 +28,16 @@ pub enum Authority {
 pub enum Agreement {
     /// There are none to be asked.
     Needless,
-    /// They do, with this number for it where all proxies hear the same one.
+    /// They do; with the epoch in which they named it, if all proxies hear the same one.
     Reached(Option<u64>),
     /// They do not, or too few are heard.
     Missing,
 }
 
-/// Another primary is to be followed.
+/// A change of the primary that is to be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// What the authority calls the primary, whichever it is.
+    /// What the authority calls the primary, whichever server it is.
     pub(crate) name: String,
     pub(crate) from: Named,
     pub(crate) to: Named,
@@ -50,7 +50,7 @@ impl Authority {
         Authority::Map(map, shard, moments)
     }
 
-    /// Those who are asked one by one, where there are such.
+    /// The sentinels, which are asked one by one, if there are any.
     pub fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match self {
             Authority::Address | Authority::Map(..) => None,
@@ -58,7 +58,7 @@ impl Authority {
         }
     }
 
-    /// The map of the cluster, and the shard in it, where there is one.
+    /// The map of the cluster, and the shard in it, if there is one.
     pub fn map(&self) -> Option<(&Arc<ClusterMap>, ShardId)> {
         match self {
             Authority::Address | Authority::Sentinels(_) => None,
@@ -66,7 +66,8 @@ impl Authority {
         }
     }
 
-    /// The primary that is to be followed; asks where that was not done yet. None where the backend's name is all there is.
+    /// The primary that is to be followed; asks for it if that was not done yet. `None` if there is only the
+    /// backend's name.
     pub(crate) async fn find(&self) -> Result<Option<Named>, BackendError> {
         Ok(Some(match self {
             Authority::Address => return Ok(None),
@@ -78,7 +79,7 @@ impl Authority {
         }))
     }
 
-    /// The primary that the proxy has turned to: whatever leads to the one before was cut.
+    /// The primary that the proxy follows by now: all connections to the previous one were cut.
     pub(crate) fn turned_to(&self) -> Option<Named> {
         match self {
             Authority::Address => None,
@@ -87,7 +88,7 @@ impl Authority {
         }
     }
 
-    /// The proxy turns to this one.
+    /// The proxy follows this one from now on.
     pub(crate) fn turns_to(&self, named: &Named) {
         match self {
             Authority::Address => {}
@@ -110,7 +111,7 @@ impl Authority {
         Switch { name, from: from.clone(), to }
     }
 
-    /// Whether a server is only served that says of itself that it is the primary.
+    /// Whether a server is served only if it says itself that it is the primary.
     pub(crate) fn wants_proof(&self) -> bool {
         match self {
             Authority::Address => false,
@@ -118,14 +119,14 @@ impl Authority {
         }
     }
 
-    /// This one said of itself that it is the primary.
+    /// This server said itself that it is the primary.
     pub(crate) fn is_primary(&self, named: &Named) {
         if let Authority::Sentinels(sentinels) = self {
             sentinels.is_primary(named);
         }
     }
 
-    /// This one could not be reached, or did not say so.
+    /// This server could not be reached, or did not say so.
     pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
         match self {
             Authority::Address => {}
@@ -143,8 +144,8 @@ impl Authority {
         }
     }
 
-    /// Up to when most of its members named the primary before this one: there was no other one until then. Told once for each
-    /// change.
+    /// Until when most of its members named the previous primary: there was no other one until then. Returned once
+    /// for each change.
     pub(crate) fn take_before(&self) -> Option<Instant> {
         match self {
             Authority::Address => None,
@@ -153,7 +154,7 @@ impl Authority {
         }
     }
 
-    /// What its members are called, where they are asked who the primary is.
+    /// What its members are called in messages about asking for the primary.
     pub fn members(&self) -> &'static str {
         match self {
             Authority::Address | Authority::Sentinels(_) => "sentinels",
@@ -178,7 +179,7 @@ impl Authority {
                 let most = sentinels.most_name(now).filter(|most| Some(most) == sentinels.named().as_ref());
                 most.map(|named| Some(named.epoch))
             }
-            // Each proxy has met it in another epoch.
+            // Each proxy has seen this primary in another epoch.
             Authority::Map(_, _, moments) => moments.are_naming(now).then_some(None),
         };
         epoch.map_or(Agreement::Missing, Agreement::Reached)

@@ -1,6 +1,6 @@
-//! The map of a cluster: which server is the primary of which slots (`slots`), from what nodes tell (`nodes`), and whether most of them
-//! have been heard naming it (`hearing`). A primary and the replica that takes its place are one shard, for as long as this
-//! process runs. What asks the nodes is `maintenance::cluster_map`.
+//! The map of a cluster: which server is the primary of which slots (`slots`), from what nodes report (`nodes`), and
+//! whether most of them have been heard naming it (`hearing`). A primary and the replica that takes its place are one
+//! shard, for as long as this process runs. `maintenance::cluster_map` asks the nodes.
 
 mod hearing;
 pub(crate) mod nodes;
@@ -35,14 +35,15 @@ pub struct ClusterMap {
     by_name: bool,
     slots: ArcSwap<Slots>,
     hearing: Mutex<Hearing>,
-    /// A hash of what each node told last, of those that told nothing new of this map: putting one together goes over all slots.
+    /// A hash of the last report of each node whose report brought nothing new for this map: building a map goes over
+    /// all slots.
     known: Mutex<HashMap<Place, u64>>,
     hasher: RandomState,
     news: watch::Sender<()>,
     wanted: Notify,
-    /// Why the nodes do not tell it, as long as none has.
+    /// Why the nodes do not report it, as long as none has.
     silence: Mutex<String>,
-    /// The primary that the proxy has turned to, of each shard.
+    /// The primary of each shard that the proxy follows by now.
     turned_to: Mutex<BTreeMap<ShardId, Named>>,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Debug for ClusterMap {
 }
 
 impl ClusterMap {
-    /// Of which nothing is known yet.
+    /// A map of which nothing is known yet.
     pub(super) fn new(seeds: &[(String, u16)], by_name: bool) -> ClusterMap {
         let seeds = seeds.iter().map(|(host, port)| Place { host: host.clone(), port: *port });
         ClusterMap {
@@ -70,7 +71,7 @@ impl ClusterMap {
         }
     }
 
-    /// What is known.
+    /// The map as it is known now.
     pub fn slots(&self) -> Arc<Slots> {
         self.slots.load_full()
     }
@@ -80,8 +81,8 @@ impl ClusterMap {
         self.slots.load().home(slot)
     }
 
-    /// The shard whose primary a redirect of this one names, if that is told from all others. Nodes name the host by what
-    /// `cluster-preferred-endpoint-type` says: its address, its name or a `?` for want of one, or not at all.
+    /// The shard whose primary a redirect of `sender` names, if only one fits. Nodes name the host as
+    /// `cluster-preferred-endpoint-type` says: by its address, by its name (or `?` if it has none), or not at all.
     pub(crate) fn at(&self, host: &[u8], port: u16, sender: ShardId) -> Option<ShardId> {
         let slots = self.slots.load();
         let is_named = |id: ShardId, shard: &Shard| match host {
@@ -98,7 +99,7 @@ impl ClusterMap {
         self.slots.load().shards.get(&shard).map(|shard| shard.primary.clone())
     }
 
-    /// The same; waits for it a moment.
+    /// The same; waits for it up to `KNOWN_WITHIN`.
     pub(super) async fn find(&self, shard: ShardId) -> Result<Named, BackendError> {
         let mut news = self.news.subscribe();
         let known = async {
@@ -115,7 +116,7 @@ impl ClusterMap {
         found.map_err(|_| BackendError::NoNode(self.silence()))
     }
 
-    /// The primary of this shard that the proxy has turned to: whatever leads to the one before was cut.
+    /// The primary of this shard that the proxy follows by now: all connections to the previous one were cut.
     pub(crate) fn turned_to(&self, shard: ShardId) -> Option<Named> {
         self.turned_to.lock().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned()
     }
@@ -138,17 +139,17 @@ impl ClusterMap {
         }
     }
 
-    /// Hears of each change.
+    /// A receiver that is notified of each change.
     pub(crate) fn news(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
 
-    /// The map is not right any more: it is asked for anew.
+    /// The map is out of date: asks for it again.
     pub(crate) fn want(&self) {
         self.wanted.notify_one();
     }
 
-    /// Waits until it is.
+    /// Waits until the map is asked for.
     pub(crate) async fn is_wanted(&self) {
         self.wanted.notified().await;
     }
@@ -170,7 +171,7 @@ impl ClusterMap {
         places
     }
 
-    /// A node that was asked there, at this moment, has told this. Returns whether the map is another one now.
+    /// Takes in the report of a node that was asked at this place and time. Returns whether the map has changed.
     pub(crate) fn told(&self, told: &[NodeLine], at: &Place, asked: Instant) -> bool {
         let hash = self.hasher.hash_one(told);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,12 +197,12 @@ impl ClusterMap {
         is_news
     }
 
-    /// All primaries were asked, from this moment on.
+    /// All primaries were asked, beginning at this moment.
     pub(crate) fn were_asked(&self, asked: Instant) {
         self.hearing().weigh(&self.slots.load(), asked);
     }
 
-    /// Whether they were since then.
+    /// Whether all were asked since then.
     pub(crate) fn was_asked_since(&self, since: Instant) -> bool {
         self.hearing().was_asked_since(since)
     }
@@ -220,7 +221,7 @@ impl ClusterMap {
         self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A shard without slots is over.
+    /// Removes a shard, if it has no slots.
     pub(crate) fn forget(&self, shard: ShardId) {
         let mut slots = Slots::clone(&self.slots.load());
         if slots.shards.get(&shard).is_some_and(|shard| shard.slots == 0) {
@@ -230,7 +231,7 @@ impl ClusterMap {
         }
     }
 
-    /// Why no node tells anything.
+    /// Notes why no node reports anything.
     pub(crate) fn is_silent(&self, why: String) {
         *self.silence.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }

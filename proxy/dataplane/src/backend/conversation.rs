@@ -16,65 +16,65 @@ use super::sentinel::named::SentinelsError;
 
 /// How long a connection may take to be made.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a reply of the own connection may take to come. While a script runs Redis answers nobody
-/// for `busy-reply-threshold`, 5 s unless it is set.
+/// How long a reply on the proxy's own connection may take. While a script runs, Redis answers no client for
+/// `busy-reply-threshold`, which is 5 s by default.
 const REPLY_PATIENCE: Duration = Duration::from_secs(7);
-/// The longest reply that the own connection reads. `COMMAND` of a server with modules has less.
+/// The longest reply that the own connection reads, in bytes. `COMMAND` of a server with modules is shorter.
 const MAX_REPLY: usize = 16 * 1024 * 1024;
 
-/// Why the own connection is of no use.
+/// Why the own connection cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// Nothing was sent, so trying again is safe.
     #[error("cannot connect to the backend {address}: {source}")]
     Connect { address: String, source: io::Error },
-    /// Nothing of Redis was sent, so trying again is safe.
+    /// No request was sent, so trying again is safe.
     #[error("cannot speak TLS with the backend {address}: {source}")]
     Handshake { address: String, source: HandshakeError },
-    /// Sent and not answered.
+    /// A request was sent and not answered.
     #[error("the connection to the backend broke: {0}")]
     Broken(io::Error),
-    /// It answered what no Redis answers.
+    /// It sent what no Redis sends.
     #[error("the backend is out of step: {0}")]
     OutOfStep(String),
-    /// It did not let the proxy's own user in.
+    /// It refused the login of the proxy's own user.
     #[error("the backend refused the login of its URL: {0}")]
     Login(String),
-    /// Nothing says what the password is.
+    /// The password could not be found.
     #[error("there is no password for the backend: {0}")]
     Password(#[from] PasswordError),
-    /// It did not let a client into the database that the client had selected before.
+    /// It refused a client the database that the client had selected before.
     #[error("the backend refused database {db}: {text}")]
     Database { db: u32, text: String },
     /// It will answer later.
     #[error("the backend does not answer questions now: {0}")]
     NotNow(String),
-    /// It follows another server.
+    /// It is a replica of another server.
     #[error(
         "the backend is a replica, and locks are its primary's to grant: \
          promote it, or let the backend's name lead to the primary"
     )]
     Replica,
-    /// It follows another server, and takes writes as that one does.
+    /// It is a replica of another server, and both take writes.
     #[error(
         "the backend is a replica that takes writes, as the server that it follows does, so the same lock can be granted on \
          both: make it a plain replica (replica-read-only yes; on KeyDB active-replica no), or let the backend's name lead to a \
          server that follows nobody"
     )]
     WritableReplica,
-    /// No sentinel says where it is.
+    /// No sentinel says where the primary is.
     #[error("{0}")]
     NoSentinel(String),
-    /// No node of a cluster says who has which slots.
+    /// No node of a cluster says which node has which slots.
     #[error("{0}")]
     NoNode(String),
-    /// Sentinels or nodes of a cluster named it.
+    /// Sentinels or nodes of a cluster named a server that does not say that it is the primary.
     #[error("the server that was named as the primary does not say so of itself")]
     NoPrimary,
-    /// Its name leads to it, and to the one that the proxy's own connection has.
+    /// The backend's name leads to this server and to the one that the proxy's own connection has.
     #[error("another server answers at the backend's address")]
     AnotherServer,
-    /// Another one is named now.
+    /// Another primary is named now.
     #[error("the primary of {name} has changed")]
     PrimaryChanged { name: String },
 }
@@ -86,7 +86,7 @@ impl From<SentinelsError> for BackendError {
 }
 
 impl BackendError {
-    /// What may be behind it, for a client that has just connected to this server and got no answer.
+    /// A possible cause, for a client that has just connected to this server and got no reply.
     pub fn hint(&self, url: &BackendUrl) -> &'static str {
         let is_cut = match self {
             BackendError::Broken(error) => {
@@ -102,7 +102,7 @@ impl BackendError {
         }
     }
 
-    /// The error that a client is told which asked for something. Most are told by closing its connection.
+    /// The error for a client that asked for something. In most cases its connection is closed instead.
     pub(crate) fn for_client(&self) -> Option<Bytes> {
         match self {
             BackendError::Database { db, text } => Some(Bytes::from(format!(
@@ -126,11 +126,11 @@ impl BackendError {
     }
 }
 
-/// A connection on which the proxy asks for itself.
+/// A connection for the proxy's own questions.
 pub struct Conversation {
     connected: Connected,
     buffer: BytesMut,
-    /// Which of the passwords that were read again it logged in with last.
+    /// The number of the password that it last logged in with, among those that were read again.
     pub(crate) logged_in_with: u64,
 }
 
@@ -154,7 +154,7 @@ impl Conversation {
         self.connected.place.leads_to(era);
     }
 
-    /// Asks one thing.
+    /// Sends one request and returns the reply.
     pub async fn ask<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Value, BackendError> {
         parsed(&self.exchange(words).await?)
     }
@@ -178,7 +178,7 @@ impl Conversation {
         })
     }
 
-    /// Asks one thing; the reply as it came.
+    /// Sends one request and returns the reply as it came.
     async fn exchange<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Bytes, BackendError> {
         let mut request = BytesMut::new();
         put_request(&mut request, words);
@@ -190,7 +190,7 @@ impl Conversation {
         self.must(&[b"AUTH", user, password]).await
     }
 
-    /// Says what the connection is of no use without.
+    /// Sends a request that must succeed, or the connection cannot be used.
     pub(super) async fn must(&mut self, words: &[&[u8]]) -> Result<(), BackendError> {
         let answer = self.exchange(words).await?;
         let Some(text) = answer.strip_prefix(b"-") else {
@@ -215,7 +215,7 @@ impl Conversation {
         parsed(&self.frame().await?)
     }
 
-    /// The next frame, as it came; `None` where none comes within this time. What has come of one is kept.
+    /// The next frame, as it came; `None` if none comes within this time. Part of a frame that has come is kept.
     pub async fn frame_within(&mut self, time: Duration) -> Result<Option<Bytes>, BackendError> {
         match tokio::time::timeout(time, self.read_frame()).await {
             Ok(frame) => frame.map(Some),

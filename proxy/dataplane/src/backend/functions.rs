@@ -1,6 +1,6 @@
-//! What is known of the server's functions: the names that their libraries write. They are learnt from
-//! `FUNCTION LIST WITHCODE`, when one is called that is not known, and again while any are called: whoever loads a
-//! library past this proxy is noticed a little later. What is loaded through it is noticed at once.
+//! What is known of the server's functions: the names that their libraries write. They are learnt from `FUNCTION LIST
+//! WITHCODE` when an unknown function is called, and again while any are called: a library that is loaded past this
+//! proxy is noticed a little later. One that is loaded through it is noticed at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use lockwarden_resp::Value;
 use super::Backend;
 use super::conversation::BackendError;
 
-/// Functions that are remembered. Of a server with more, nothing is.
+/// Functions that are remembered. If a server has more, none is.
 const MAX_FUNCTIONS: usize = 10_000;
-/// What is known is asked for again after this time, if functions are called.
+/// The functions are asked for again after this time, if any are called.
 const REFRESH: Duration = Duration::from_secs(5);
-/// What could not be asked for again is not known after this time.
+/// If they could not be asked for again, they count as unknown after this time.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// A server is not asked more often unless a client waits for it.
+/// The server is not asked more often than this unless a client waits for it.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a listing is asked for that a change overtakes.
+/// How often a list is asked for that a change overtakes.
 const ATTEMPTS: usize = 3;
 
-/// What is known of them.
+/// What is known of the functions.
 #[derive(Default)]
 pub(crate) struct Functions {
     known: ArcSwap<Known>,
-    /// One asks at a time.
+    /// Only one task asks at a time.
     turn: tokio::sync::Mutex<()>,
     used: AtomicBool,
 }
@@ -54,13 +54,13 @@ pub(crate) enum FunctionsError {
     /// The server could not be asked.
     #[error(transparent)]
     Unasked(#[from] BackendError),
-    /// It refused to list them; its words.
+    /// It refused to list them; its error.
     #[error("{0}")]
     Refused(String),
-    /// Its list is not one, or too long.
+    /// Its reply is not a list, or too long.
     #[error("its list of functions cannot be read")]
     Unreadable,
-    /// They changed while each list was on its way.
+    /// They changed while each list was under way.
     #[error("its functions are being changed")]
     Changing,
 }
@@ -68,7 +68,7 @@ pub(crate) enum FunctionsError {
 /// Whether a list of functions still counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// It is what is known from now on.
+    /// It counts from now on.
     Current,
     /// Functions were changed after it was asked for.
     Outdated,
@@ -81,7 +81,7 @@ impl Functions {
         let is_fresh = known.asked.is_some_and(|asked| asked.elapsed() < EXPIRY);
         let names = known.functions.get(&name.to_ascii_lowercase());
         let names = names.filter(|_| is_fresh).cloned();
-        // A look first: storing at every call would take the cache line from all other threads.
+        // A read first: a store at every call would take the cache line from all other threads.
         if names.is_some() && !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
@@ -93,14 +93,14 @@ impl Functions {
         self.known.rcu(|known| Known { changes: known.changes + 1, ..Known::default() });
     }
 
-    /// Asks the server which functions it has, over a connection of the proxy's own. An error says why that
-    /// cannot be known.
+    /// Asks the server which functions it has, over a connection of the proxy's own. An error says why that cannot be
+    /// known.
     pub(crate) async fn learn(&self, backend: &Backend) -> Result<(), FunctionsError> {
         let wanted = Instant::now();
         let _turn = self.turn.lock().await;
         for _ in 0..ATTEMPTS {
             let known = self.known.load_full();
-            // The turn before has asked since this one was wanted.
+            // The previous holder of the turn has asked since this one was wanted.
             if known.asked.is_some_and(|asked| asked >= wanted) {
                 return Ok(());
             }
@@ -147,7 +147,7 @@ impl Functions {
         self.known.load().changes
     }
 
-    /// Takes in the answer to [`OwnRequest::Functions`] that was asked for when `changes` changes were known.
+    /// Takes in the reply to [`OwnRequest::Functions`] that was asked for when `changes` changes were known.
     pub(crate) fn take_in(
         &self,
         answer: &Value,
@@ -180,7 +180,7 @@ impl Functions {
     }
 }
 
-/// `None` where the answer is none, or too much.
+/// `None` if the reply is no list, or too long.
 fn listing(answer: &Value) -> Option<Listing> {
     let mut functions = Listing::new();
     for library in items(answer)? {

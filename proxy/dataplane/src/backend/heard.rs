@@ -1,10 +1,11 @@
-//! Since when most of those have been heard who say which server is the primary: sentinels, or the primaries of a cluster. It is
-//! asked with each lock command, and kept in atomics, so that no command waits for those who listen to them, or they for it.
+//! Since when most of the sources that say which server is the primary have been heard: sentinels, or the primaries
+//! of a cluster. It is asked with each lock command, and kept in atomics, so that neither lock commands nor the tasks
+//! that listen to these sources wait for each other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What was not heard for so long counts no more.
+/// A source that was last heard longer ago than this does not count.
 pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -15,7 +16,7 @@ pub struct HeardMoments {
     naming: Moment,
     /// Until when most count as heard, whatever they name.
     until: Moment,
-    /// Since when most have been heard naming the one before, until somebody asks.
+    /// Since when most have been heard naming the previous primary, until `take_before` takes it.
     before: Moment,
 }
 
@@ -23,7 +24,7 @@ pub struct HeardMoments {
 #[derive(Debug, Default)]
 struct Moment(AtomicU64);
 
-/// None was heard yet.
+/// No source was heard yet.
 impl Default for HeardMoments {
     fn default() -> HeardMoments {
         HeardMoments {
@@ -36,13 +37,13 @@ impl Default for HeardMoments {
 }
 
 impl HeardMoments {
-    /// What follows from what was heard last.
+    /// Sets what follows from what was heard last.
     pub(in crate::backend) fn set(&self, naming: Option<Instant>, until: Option<Instant>) {
         self.naming.set(naming, self.begun);
         self.until.set(until, self.begun);
     }
 
-    /// Another primary is followed from now on, which none was heard naming yet.
+    /// Another primary is followed from now on, which no source was heard naming yet.
     pub(in crate::backend) fn turn(&self) {
         self.before.set(self.naming(), self.begun);
         self.naming.set(None, self.begun);

@@ -1,4 +1,4 @@
-//! The text that a server answers to `INFO`.
+//! The text that a server returns for `INFO`.
 
 /// The value of a field, named with its colon.
 pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -12,7 +12,7 @@ pub struct Link {
     // Dropped before the stream.
     _place: Option<OpenConnection>,
     pub(crate) stream: Stream,
-    /// In which the backend's name was looked up for it.
+    /// The era in which the backend's name was looked up for it.
     pub(crate) era: u64,
     /// It was asked which server it leads to.
     pub(crate) verified: bool,
@@ -30,7 +30,7 @@ impl Link {
         Link { _place: place, stream, era, verified: false, open: open.clone() }
     }
 
-    /// Whether it is still there, and nothing was said on it.
+    /// Whether it is still open, and nothing has come on it.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let read = self.stream.try_read(&mut [0; 1]);
         matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)

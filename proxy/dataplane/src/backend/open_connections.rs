@@ -1,6 +1,7 @@
 //! Every connection to the backend, by the era in which its address was looked up. When another server has become the
-//! primary, those of older eras are cut at once: the old one may go on taking writes for a while, and what it is told is
-//! lost. What has not reached it by then never does: it may be the primary again by the time that the network lets it through.
+//! primary, those of older eras are cut at once: the old primary may go on taking writes for a while, and what it is
+//! sent is lost. Requests that have not reached it by then never do: it may be the primary again by the time that the
+//! network lets them through.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -33,7 +34,7 @@ struct Open {
     era: u64,
 }
 
-/// A place on the list, which is left before the socket is closed.
+/// A place on the list; it is removed before the socket is closed.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     all: Arc<OpenConnections>,
@@ -42,7 +43,7 @@ pub(crate) struct OpenConnection {
 
 /// A connection, and its place on the list.
 pub struct Connected {
-    // Dropped first: a number of a closed socket may be another's.
+    // Dropped first: after the socket is closed, its number may belong to another socket.
     pub(super) place: OpenConnection,
     pub(super) stream: Stream,
 }
@@ -53,12 +54,12 @@ impl OpenConnections {
         self.era.load(Ordering::Relaxed)
     }
 
-    /// Another server stands behind the name now, or the same as a replica.
+    /// Another server is behind the name now, or the same one as a replica.
     pub(crate) fn begin_era(&self) -> u64 {
         self.era.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Cuts what was looked up in an older era than that of now. Returns how many connections that were.
+    /// Cuts the connections that were looked up in an era older than the present one. Returns how many that were.
     pub(crate) fn cut_older(&self) -> usize {
         let state = self.state();
         let oldest = self.era();
@@ -67,7 +68,7 @@ impl OpenConnections {
         old.map(cut).count()
     }
 
-    /// Whether connections of this era are cut. What was read from one before may still come.
+    /// Whether connections of this era are cut. Bytes that were read from one before that may still come.
     pub(crate) fn are_cut(&self, era: u64) -> bool {
         era < self.oldest.load(Ordering::Acquire)
     }
@@ -114,7 +115,7 @@ fn cut(open: &Open) {
     let socket = unsafe { BorrowedFd::borrow_raw(open.socket) };
     let socket = SockRef::from(&socket);
     let _ = socket.set_linger(Some(Duration::ZERO));
-    // One that the other end has closed already is what is wanted.
+    // If the other end has closed it already, nothing is left to do.
     let _ = socket.shutdown(Shutdown::Both);
 }
 
@@ -163,7 +164,7 @@ mod tests {
     async fn what_had_not_arrived_when_one_was_cut_never_does() {
         let all = Arc::new(OpenConnections::default());
         let (mut one, mut far) = connected(&all, 0).await;
-        // The other end takes nothing more: what is written now waits on this side.
+        // The other end reads nothing more: what is written now waits on this side.
         let chunk = [b'x'; 65_536];
         while tokio::time::timeout(MOMENT, one.stream.write_all(&chunk)).await.is_ok() {}
         all.begin_era();

@@ -1,6 +1,6 @@
-//! The login of the proxy's own connections where its password does not stay the same: read anew for each connection, out
-//! of a file or from what a program prints, and read again while connections are open. Nothing here waits for a
-//! program without a bound, and no password is ever in a message.
+//! The login of the proxy's own connections if its password changes: it is read for each new connection, from a file
+//! or from what a program prints, and read again while connections are open. Nothing here waits for a program without
+//! a limit, and no password ever appears in a message.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use super::profile::Login;
 
 /// How long reading a password may take.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Between two looks whether a program has ended.
+/// Between two checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The longest password, a CR and an LF.
+/// Bytes of the longest password, a CR and an LF.
 const MAX_PRINTED: usize = config::MAX_SECRET_BYTES + 2;
-/// What is told of a program's complaint, bytes.
+/// Bytes of a program's error output that are reported.
 const MAX_COMPLAINT: u64 = 200;
 
 /// Why there is no password.
@@ -61,7 +61,7 @@ pub(crate) struct OwnLogin {
 /// A password that was read while connections were open.
 #[derive(Debug)]
 pub(crate) struct Fresh {
-    /// Counts them.
+    /// Counts such passwords.
     pub(crate) number: u64,
     pub(crate) password: Secret,
 }
@@ -75,7 +75,7 @@ impl OwnLogin {
         &self.config.user
     }
 
-    /// The password of now. Where it cannot be read, the last one that was read again may still do.
+    /// The present password. If it cannot be read, the last one that was read again may still be valid.
     pub(super) async fn password(&self) -> Result<Secret, PasswordError> {
         match read_password(&self.config.source).await {
             Ok(password) => Ok(password),
@@ -86,12 +86,12 @@ impl OwnLogin {
         }
     }
 
-    /// The last password that was read again; of the first connections none was.
+    /// The last password that was read again; `None` if none was.
     pub(super) fn fresh(&self) -> Option<Arc<Fresh>> {
         self.fresh.borrow().clone()
     }
 
-    /// The server did not accept a password that was read again, on a connection that is open.
+    /// The server refused a password that was read again, on an open connection.
     pub(super) fn was_refused(&self, text: &str) {
         let user = self.user();
         tracing::warn!(user, text, "the backend refused the refreshed login");
@@ -100,7 +100,7 @@ impl OwnLogin {
         }
     }
 
-    /// Listeners are told of each password that is read again.
+    /// A receiver that is notified of each password that is read again.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<Fresh>>> {
         self.fresh.subscribe()
     }
@@ -133,20 +133,20 @@ impl OwnLogin {
     }
 }
 
-/// Who a client with such a certificate is, with the password of now.
+/// The login of a client with such a certificate, with the present password.
 pub async fn login_of(login: &CertificateLogin) -> Result<Login, PasswordError> {
     let source = PasswordSource::File(login.password_file.clone());
     let password = read_password(&source).await?;
     Ok(Login { user: login.user.clone().into(), password: password.expose().to_owned().into() })
 }
 
-/// The password of now.
+/// The present password.
 async fn read_password(source: &PasswordSource) -> Result<Secret, PasswordError> {
     match source {
         PasswordSource::File(path) => {
             let path = path.clone();
             let named = path.clone();
-            // A file system may let wait.
+            // A file system may block.
             let reading = tokio::task::spawn_blocking(move || config::password_in(&path));
             match tokio::time::timeout(PATIENCE, reading).await {
                 Ok(read) => Ok(read??),
@@ -157,7 +157,7 @@ async fn read_password(source: &PasswordSource) -> Result<Secret, PasswordError>
     }
 }
 
-/// What a program prints, without the newline at its end.
+/// The output of a program, without the newline at its end.
 async fn run(words: &[String]) -> Result<Secret, PasswordError> {
     let until = Instant::now() + PATIENCE;
     let program = words.first().cloned().unwrap_or_default();
@@ -170,7 +170,7 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
         .map_err(|error| PasswordError::Run { program: program.clone(), error })?;
     let printed = beginning(child.stdout.take(), MAX_PRINTED as u64 + 1);
     let complaint = beginning(child.stderr.take(), MAX_COMPLAINT);
-    // What it started itself may hold its output open longer than it lives.
+    // Processes that the program started may keep its output open longer than it lives.
     let both = async { Ok::<_, JoinError>((printed.await?, complaint.await?)) };
     let Ok(read) = tokio::time::timeout_at(until.into(), both).await else {
         stop(child);
@@ -178,7 +178,7 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
     };
     let (printed, complaint) = read?;
     if printed.len() > MAX_PRINTED {
-        // It is told so by its closed output, or prints nothing more; either way it is not waited for.
+        // Its closed output ends it, or it prints nothing more; either way it is not waited for.
         stop(child);
         let wrong = config::SecretError::TooLong;
         return Err(PasswordError::Unusable { program, wrong });
@@ -206,12 +206,12 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
     config::password(config::without_line_end(&text)).map_err(|wrong| PasswordError::Unusable { program, wrong })
 }
 
-/// The first bytes of an output, which is closed then: a program that prints for ever is told so.
+/// The first bytes of an output, which is closed after them, so that a program that prints for ever ends.
 fn beginning(output: Option<impl Read + Send + 'static>, most: u64) -> tokio::task::JoinHandle<Vec<u8>> {
     tokio::task::spawn_blocking(move || {
         let mut bytes = Vec::new();
         if let Some(output) = output {
-            // Less than all is what there is.
+            // After an error, what was read so far is used.
             let _ = output.take(most).read_to_end(&mut bytes);
         }
         bytes
@@ -229,7 +229,7 @@ async fn ended(child: &mut Child, until: Instant) -> Option<ExitStatus> {
 }
 
 fn stop(mut child: Child) {
-    // One that has ended meanwhile is only taken note of.
+    // If it has ended meanwhile, this only collects its status.
     let _ = child.kill();
     let _ = child.wait();
 }

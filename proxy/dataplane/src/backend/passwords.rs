@@ -1,7 +1,8 @@
-//! The newest password of each user that a client has logged in with, for `sessions = "multiplexed"`: where passwords are tokens
-//! that end, the next connection of a client that is connected already cannot be opened with its own. On a connection
-//! that stays open Redis lets such a client go on, so it goes on here, with the newest password of the same user. Once the server
-//! hangs up on that user this ends, as it would on Redis: then each client's own password has to do.
+//! The newest password of each user that a client has logged in with, for `sessions = "multiplexed"`. If passwords
+//! are tokens that expire, the next connection for a client that is already connected cannot be opened with the
+//! client's own password. On a connection that stays open Redis lets such a client go on, so the proxy does too, with
+//! the newest password of the same user. Once the server has closed a connection of that user this ends, as it would
+//! on Redis: then each client's own password is used.
 
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -9,9 +10,9 @@ use sha2::{Digest, Sha256};
 
 use super::profile::Login;
 
-/// Users that are remembered. Beyond, all are forgotten, and their clients' own passwords have to do.
+/// Users that are remembered. Beyond this limit all are forgotten, and their clients' own passwords are used.
 const MAX_USERS: usize = 1_024;
-/// Passwords of one user that newer ones may take the place of; the oldest is forgotten.
+/// Passwords of one user that newer ones may replace; beyond this limit the oldest is forgotten.
 const MAX_PASSWORDS: usize = 256;
 
 /// See the module.
@@ -20,8 +21,8 @@ pub(crate) struct Passwords {
     users: DashMap<Bytes, User>,
 }
 
-/// Since when a user is let in without a break: the server that stood behind the name, and how often it had hung up on
-/// the user.
+/// The period in which a user has been let in without a break: the server behind the name, and how often it had
+/// closed a connection of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Since {
     era: u64,
@@ -31,9 +32,9 @@ struct Since {
 #[derive(Default)]
 struct User {
     newest: Option<Bytes>,
-    /// How often the server has hung up.
+    /// How often the server has closed a connection.
     hung_up: u64,
-    /// Digests of passwords that were proved, and when they were last.
+    /// Digests of passwords that were accepted, and the period in which each last was.
     proved: Vec<([u8; 32], Since)>,
 }
 
@@ -56,7 +57,7 @@ impl Passwords {
         user.newest = Some(Bytes::copy_from_slice(&login.password));
     }
 
-    /// A newer password of the same user, where one may take the place of this.
+    /// A newer password of the same user, if it may replace this one.
     pub(super) fn newer_than(&self, login: &Login, era: u64) -> Option<Login> {
         let user = self.users.get(&login.user)?;
         let newest = user.newest.clone()?;
@@ -66,7 +67,7 @@ impl Passwords {
         (is_let_in && newest != login.password).then(|| Login { user: login.user.clone(), password: newest })
     }
 
-    /// The server does not let this in any more.
+    /// The server refuses this password now.
     pub(super) fn refused(&self, login: &Login) {
         if let Some(mut user) = self.users.get_mut(&login.user)
             && user.newest.as_ref() == Some(&login.password)
@@ -75,7 +76,7 @@ impl Passwords {
         }
     }
 
-    /// The server has hung up on a connection of this user.
+    /// The server has closed a connection of this user.
     pub(super) fn hung_up(&self, login: &Login) {
         if let Some(mut user) = self.users.get_mut(&login.user) {
             user.hung_up += 1;

@@ -1,6 +1,7 @@
-//! The connections of one thread: those that sessions share, two of each kind, and those that are kept
-//! for the next session that needs one of its own. A kind is of one server: where there are several, each has its own. What was not used for a while is closed, so that
-//! a burst of clients does not go on costing the backend connections.
+//! The connections of one thread: those that sessions share, two of each kind, and those that are kept for the next
+//! session that needs one of its own. A kind belongs to one server: with several servers, each has its own. A
+//! connection that was not used for a while is closed, so that the backend does not keep connections after a burst of
+//! clients.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,16 +14,16 @@ use super::profile::{Profile, Traffic};
 use super::shared_connection::SharedConnection;
 use super::{Backend, Link};
 
-/// Kinds of shared connections of one thread: as many as clients need.
+/// Most kinds of shared connections of one thread; clients' needs decide how many there are.
 const MAX_KINDS: usize = 64;
-/// Connections of one kind that are set aside because nothing comes on them. Above that newcomers wait
-/// with the others: it is the server that stands still.
+/// Connections of one kind that are set aside because nothing comes on them. Beyond this limit new sessions wait with
+/// the others: then the server itself stands still.
 const MAX_ASIDE: usize = 4;
 /// Connections that are kept for the next session that needs one of its own, of each kind.
 const MAX_SPARE: usize = 32;
-/// So long after one could not be opened none is opened that no client needs.
+/// For this long after one could not be opened, none is opened that no client needs.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(300);
-/// What was not used from one look to the next is closed.
+/// A connection that was not used between two checks is closed.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 thread_local! {
@@ -36,9 +37,9 @@ type Key = (ShardId, Profile);
 struct Pool {
     kinds: HashMap<Key, Kind>,
     spare: HashMap<Key, Vec<Spare>>,
-    /// Kinds of which a shared connection could not be opened lately.
+    /// Kinds whose shared connection could not be opened lately.
     unopened: HashMap<Key, Instant>,
-    /// A task looks after it.
+    /// The task that closes unused connections is running.
     tended: bool,
 }
 
@@ -74,7 +75,7 @@ struct Spare {
     was_there: bool,
 }
 
-/// A connection that no session needs as its own any more, and that is as it was when it was opened.
+/// Keeps a connection that no session needs as its own any more, and that is in the state in which it was opened.
 pub(crate) fn keep_spare(shard: ShardId, profile: &Profile, link: Link) {
     POOL.with_borrow_mut(|pool| {
         let key = (shard, profile.clone());
@@ -89,24 +90,25 @@ pub(crate) fn keep_spare(shard: ShardId, profile: &Profile, link: Link) {
     });
 }
 
-/// A connection of this era that is as it was when it was opened, if there is one.
+/// A connection of this era in the state in which it was opened, if there is one.
 pub(crate) fn spare(shard: ShardId, profile: &Profile, era: u64) -> Option<Link> {
     POOL.with_borrow_mut(|pool| {
         let spare = pool.spare.get_mut(&(shard, profile.clone()))?;
-        // One that was closed meanwhile, or on which something was said, is dropped.
+        // A connection that was closed meanwhile, or on which something has come, is dropped.
         std::iter::from_fn(|| spare.pop())
             .map(|spare| spare.link)
             .find_map(|mut link| (link.era == era && link.is_quiet()).then_some(link))
     })
 }
 
-/// Closes whatever this thread keeps, while it still has all that closing takes: a goodbye of TLS is written in memory of the thread.
+/// Closes all connections that this thread keeps, while it can still do so: the closing message of TLS is written in
+/// memory of the thread.
 pub fn close_all() {
     // Outside the borrow of the pool, from which a shared connection may remove itself.
     drop(POOL.take());
 }
 
-/// A place on the shared connection of this kind, opened if need be; `None` where there are too many kinds.
+/// The shared connection of this kind, opened if need be; `None` if there are too many kinds.
 pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<SharedConnection>> {
     POOL.with_borrow_mut(|pool| {
         let era = backend.server.era();
@@ -116,12 +118,12 @@ pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Back
         }
         let place = pool.kinds.entry(key).or_default().place(traffic);
         let connection = match place {
-            // One of an older era may lead to a server that takes no writes any more.
+            // A connection of an older era may lead to a server that takes no writes any more.
             Some(connection) if connection.era == era => connection.clone(),
             _ => {
                 let connection = SharedConnection::open(profile, traffic, era, backend);
                 if let Some(old) = place.replace(connection.clone()) {
-                    // What is due on it still comes.
+                    // Replies that are due on it still come.
                     old.close();
                 }
                 pool.tend();
@@ -133,12 +135,12 @@ pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Back
     })
 }
 
-/// No session finds this connection any more.
+/// Removes this connection, so that no session finds it any more.
 pub(super) fn remove(connection: &Rc<SharedConnection>) {
     POOL.with_borrow_mut(|pool| pool.remove(connection));
 }
 
-/// Nothing comes on this connection: newcomers get another, where not too many were set aside before.
+/// Nothing comes on this connection: new sessions get another, unless too many were set aside before.
 pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
     let is_new = POOL.with_borrow_mut(|pool| {
         let kind = pool.kinds.get_mut(&connection.key())?;
@@ -154,7 +156,7 @@ pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
     }
 }
 
-/// This connection could not be opened: a password is not valid any more, or the server takes no more.
+/// This connection could not be opened: a password is not valid any more, or the server accepts no more connections.
 pub(super) fn could_not_be_opened(connection: &SharedConnection) {
     POOL.with_borrow_mut(|pool| {
         let now = Instant::now();
@@ -165,7 +167,7 @@ pub(super) fn could_not_be_opened(connection: &SharedConnection) {
     });
 }
 
-/// Whether one of its kind may be opened without need.
+/// Whether a connection of its kind may be opened before it is needed.
 pub(super) fn may_be_opened(connection: &SharedConnection) -> bool {
     POOL.with_borrow(|pool| {
         let at = pool.unopened.get(&connection.key());
@@ -186,7 +188,7 @@ pub(super) fn ended(connection: &Rc<SharedConnection>) {
     });
 }
 
-/// Closes what was not used since it was called last; returns whether nothing is left.
+/// Closes what was not used since the last call; returns whether nothing is left.
 fn look() -> bool {
     POOL.with_borrow_mut(|pool| {
         for spare in pool.spare.values_mut() {
@@ -218,7 +220,7 @@ impl Pool {
         }
     }
 
-    /// Closes the connections of one kind on which no session has a place; returns whether there was one.
+    /// Closes the connections of one kind that no session uses; returns whether there was such a kind.
     fn make_place(&mut self) -> bool {
         let is_unused = |kind: &Kind| kind.aside == 0 && kind.connections().all(|connection| connection.is_free());
         let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));
@@ -260,7 +262,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
         let near = near.unwrap();
-        // The event loop has to have seen it, or every look says that it may be read.
+        // The event loop must have seen it, or every check says that it may be read.
         near.writable().await.unwrap();
         (Link::uncounted(near.into()), far.unwrap().0)
     }

@@ -1,11 +1,11 @@
-//! What connections can be opened with. Sessions for which that is the same share one.
+//! What connections can be opened with. Sessions with the same profile share a connection.
 
 use std::fmt;
 
 use bytes::Bytes;
 use lockwarden_resp::Protocol;
 
-/// What a user proved to be theirs.
+/// A user and the password that was accepted for it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Login {
     pub user: Bytes,
@@ -18,7 +18,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// What a connection can be opened with: sessions for which that is the same share one.
+/// What a connection can be opened with: sessions with the same profile share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     pub login: Option<Login>,
@@ -26,23 +26,23 @@ pub struct Profile {
     pub protocol: Protocol,
 }
 
-/// What a shared connection carries. While Redis holds writes back (`CLIENT PAUSE`, a failover), or a
-/// script runs, nothing behind a write on the same connection is answered; so reads have their own.
+/// What a shared connection carries. While Redis holds writes back (`CLIENT PAUSE`, a failover), or a script runs,
+/// requests after a write on the same connection get no reply; so reads have a connection of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// What Redis answers also while it holds writes back.
+    /// Requests that Redis answers even while it holds writes back.
     Reads,
     /// Everything else.
     Writes,
 }
 
 impl Profile {
-    /// How a connection is when nothing was said on it.
+    /// The profile of a connection on which nothing was sent.
     pub fn plain() -> Profile {
         Profile { login: None, db: 0, protocol: Protocol::Resp2 }
     }
 
-    /// How it is when it has only logged in.
+    /// The profile of a connection that has only logged in.
     pub fn of(login: Login) -> Profile {
         Profile { login: Some(login), ..Profile::plain() }
     }

@@ -1,6 +1,6 @@
-//! What is known of the rights of ACL users: which steps a user may run in which namespace. Learned from answers, kept
-//! for all sessions of the proxy, and for a while only, because an operator may change them. It decides nothing by
-//! itself: a step whose rights are not known to suffice looks at them first.
+//! What is known of the rights of ACL users: which steps a user may run in which namespace. It is learned from
+//! replies and kept for all sessions of the proxy, but only for a while, because an operator may change the rights.
+//! It decides nothing by itself: a step whose rights are not known to suffice checks them first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use dashmap::DashMap;
 use lockwarden_lock::outcome::Missing;
 use lockwarden_lock::plan::Needs;
 
-/// After this time rights that sufficed are looked at again.
+/// After this time rights that sufficed are checked again.
 const GOOD_FOR: Duration = Duration::from_secs(60);
-/// After this time rights that were missing are looked for again.
+/// After this time rights that were missing are checked again.
 const LACKING_FOR: Duration = Duration::from_secs(10);
-/// Users that are remembered; any of them may be forgotten, since a look costs little.
+/// Users that are remembered; any of them may be forgotten, since a check costs little.
 const MAX_USERS: usize = 4_096;
 /// Kinds of steps that are remembered for one user.
 const MAX_STEPS: usize = 256;
 
-/// What is known of one kind of step of one user.
+/// What is known of one user's rights for one kind of step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Nothing.
     Nothing,
     /// They suffice.
     Good,
-    /// They sufficed at the last look, which is a while ago.
+    /// They sufficed at the last check, which was a while ago.
     Stale,
     /// Something is missing.
     Lacking(Arc<Missing>),
@@ -49,7 +49,7 @@ pub(crate) enum MayWait {
 }
 
 impl MayWait {
-    /// What an answer to `WAIT` says; `None` where that is about something else.
+    /// What a reply to `WAIT` says; `None` if it is about something else.
     pub(crate) fn of(answer: &[u8]) -> Option<MayWait> {
         match answer.first() {
             Some(b':') => Some(MayWait::Yes),
@@ -62,16 +62,16 @@ impl MayWait {
 
 #[derive(Default)]
 struct User {
-    /// Whether it can wait for replicas, and since when that is known.
+    /// Whether the user can wait for replicas, and since when that is known.
     waits: Option<(MayWait, Instant)>,
-    /// Since when the user is known to have all rights there are to have, whatever the lock.
+    /// Since when the user is known to have all rights that exist, for any lock.
     everything: Option<Instant>,
     steps: Vec<Entry>,
 }
 
 struct Entry {
-    /// As the configuration names it that was in force: with another one nothing is known of it yet, since its keys may be
-    /// others.
+    /// The namespace's name object in the configuration that was in force: under another configuration nothing is
+    /// known of it yet, since its keys may be others.
     namespace: Arc<str>,
     needs: Needs,
     lacking: Option<Arc<Missing>>,
@@ -84,7 +84,7 @@ impl Entry {
     }
 }
 
-/// Whether Redis's ACLs stopped a command: alone, or in a script, which 7.2 began to word anew.
+/// Whether Redis's ACLs stopped a command: alone, or in a script; for the latter, 7.2 introduced new words.
 pub(crate) fn lacks_rights(error: &str) -> bool {
     error.starts_with("NOPERM")
         || error.contains("The user executing the script")
@@ -92,7 +92,7 @@ pub(crate) fn lacks_rights(error: &str) -> bool {
 }
 
 impl Rights {
-    /// What is known of a step; and until when that is so, where it is good.
+    /// What is known of a step; and how long that holds, if it is good.
     pub(crate) fn known(&self, user: &[u8], namespace: &Arc<str>, needs: Needs, now: Instant) -> (Known, Instant) {
         let Some(user) = self.users.get(user) else {
             return (Known::Nothing, now);
@@ -114,12 +114,12 @@ impl Rights {
         }
     }
 
-    /// A step was run that had looked first.
+    /// A step that had checked its rights was run.
     pub(crate) fn suffice(&self, user: &Bytes, namespace: &Arc<str>, needs: Needs, now: Instant) {
         self.put(user, namespace, needs, None, now);
     }
 
-    /// A step was not run for want of rights. Returns whether that is news.
+    /// A step was not run for lack of rights. Returns whether that is news.
     pub(crate) fn lack(
         &self,
         user: &Bytes,
@@ -131,7 +131,7 @@ impl Rights {
         self.put(user, namespace, needs, Some(missing.into()), now)
     }
 
-    /// This user may do everything that any step takes, with any lock.
+    /// This user has all rights that any step takes, for any lock.
     pub(crate) fn has_everything(&self, user: &Bytes, now: Instant) {
         let mut user = self.user(user);
         user.everything = Some(now);
@@ -144,7 +144,7 @@ impl Rights {
         user.is_some_and(|user| user.everything.is_some() || user.steps.iter().any(|entry| entry.lacking.is_none()))
     }
 
-    /// Whether this user can wait for replicas, where that is known.
+    /// Whether this user can wait for replicas, if that is known.
     pub(crate) fn may_wait(&self, user: &[u8], now: Instant) -> Option<MayWait> {
         let (may, since) = self.users.get(user)?.waits?;
         let good_for = match may {
@@ -154,13 +154,13 @@ impl Rights {
         (now < since + good_for).then_some(may)
     }
 
-    /// This user was found to be able to, or not to. Returns whether that is news.
+    /// It was found whether this user can. Returns whether that is news.
     pub(crate) fn learn_to_wait(&self, user: &Bytes, may: MayWait, now: Instant) -> bool {
         let before = self.user(user).waits.replace((may, now));
         before.is_none_or(|(before, _)| before != may)
     }
 
-    /// What was known of this user has turned out to be so no more.
+    /// What was known of this user is not true any more.
     pub(crate) fn forget(&self, user: &[u8]) {
         self.users.remove(user);
     }
@@ -186,7 +186,7 @@ impl Rights {
             }
             None => {
                 if user.steps.len() >= MAX_STEPS {
-                    // What is forgotten is found out again by the next step, so nothing is kept in order.
+                    // The next step finds out again what is forgotten, so no order is kept.
                     user.steps.clear();
                 }
                 user.steps.push(entry);

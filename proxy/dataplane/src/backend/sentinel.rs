@@ -1,6 +1,6 @@
-//! Where the primary is, as sentinels say it. What each of them said last stands in `members`, whom to follow is decided in
-//! `candidates`; `lineage` is how a server proves that it is the next primary, `ask` the conversation with one sentinel. Who asks
-//! again and again is `maintenance::sentinels`.
+//! Where the primary is, according to sentinels. `members` keeps the last answer of each sentinel, and `candidates`
+//! decides which server to follow. `lineage` is how a server proves that it is the next primary, `ask` the
+//! conversation with one sentinel. `maintenance::sentinels` asks them again and again.
 
 mod ask;
 mod candidates;
@@ -25,7 +25,7 @@ pub use lineage::Lineage;
 use members::Asked;
 pub use named::{Named, Place, SentinelError, SentinelsError};
 
-/// Sentinels that are known at most, those that others name included.
+/// Sentinels that are known at most, including those that others name.
 const MAX_KNOWN: usize = 32;
 /// See the module.
 pub struct Sentinels {
@@ -34,11 +34,11 @@ pub struct Sentinels {
     candidates: Mutex<Candidates>,
     moments: HeardMoments,
     named: watch::Sender<Option<Named>>,
-    /// The one that the proxy has turned to.
+    /// The primary that the proxy follows by now.
     turned_to: Mutex<Option<Named>>,
-    /// What a successor of the primary can show.
+    /// What a successor of the primary can prove.
     lineage: Mutex<Option<Lineage>>,
-    /// Some name another primary, which may prove its descent.
+    /// Signals that some sentinels name another primary, which may prove its descent.
     contended: Notify,
 }
 
@@ -64,17 +64,17 @@ impl Sentinels {
         }
     }
 
-    /// What they call the primary.
+    /// The name that the sentinels have for the primary.
     pub fn name(&self) -> &str {
         &self.target.name
     }
 
-    /// Where every sentinel that is known is asked.
+    /// The addresses of all known sentinels.
     pub(crate) fn places(&self) -> Vec<Place> {
         self.candidates().members.places()
     }
 
-    /// Whether a sentinel is asked there.
+    /// Whether a sentinel with this address is known.
     pub(crate) fn knows(&self, place: &Place) -> bool {
         self.candidates().members.has(place)
     }
@@ -84,7 +84,7 @@ impl Sentinels {
         self.named.borrow().clone()
     }
 
-    /// The primary that the proxy has turned to: whatever leads to the one before was cut.
+    /// The primary that the proxy follows by now: all connections to the previous one were cut.
     pub(crate) fn turned_to(&self) -> Option<Named> {
         self.turned_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -93,14 +93,14 @@ impl Sentinels {
         *self.turned_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(named.clone());
     }
 
-    /// Waits until another than this is to be followed.
+    /// Waits until another primary than this is to be followed.
     pub(crate) async fn changes(&self, from: &Named) -> Named {
         let mut named = self.named.subscribe();
         let is_another = |now: &Option<Named>| now.as_ref().is_some_and(|now| now != from);
         let changed = named.wait_for(is_another).await.map(|now| now.clone());
         match changed {
             Ok(Some(now)) => now,
-            // The sender lives as long as this, and what was named once stays so.
+            // The sender lives as long as this, and once a primary was named there always is one.
             Ok(None) | Err(_) => std::future::pending().await,
         }
     }
@@ -110,12 +110,13 @@ impl Sentinels {
         self.candidates().members.heard(now)
     }
 
-    /// Since when most sentinels have been heard naming the primary that is followed; `None` where they never were.
+    /// Since when most sentinels have been heard naming the primary that is followed; `None` if they never were.
     pub(crate) fn heard_by_most(&self) -> Option<Instant> {
         self.moments.naming()
     }
 
-    /// Up to when most sentinels named the primary before this one: there was no other one until then. Told once for each change.
+    /// Until when most sentinels named the previous primary: there was no other one until then. Returned once for
+    /// each change.
     pub(crate) fn take_before(&self) -> Option<Instant> {
         self.moments.take_before()
     }
@@ -138,7 +139,8 @@ impl Sentinels {
         said.filter(|(_, named)| is_other(named)).collect()
     }
 
-    /// What came of asking this sentinel at this moment: an answer may wait for its reader, and is as old as the question.
+    /// Takes in the result of asking this sentinel at this moment: an answer may wait for its reader, and is as old
+    /// as the question.
     pub fn told(&self, from: &Place, told: Result<Asked, SentinelError>, asked: Instant) {
         let (mut candidates, now) = (self.candidates(), Instant::now());
         candidates.told(from, told, asked, now);
@@ -148,19 +150,19 @@ impl Sentinels {
         }
     }
 
-    /// This one said that it is the primary.
+    /// This server said that it is the primary.
     pub(crate) fn is_primary(&self, named: &Named) {
         self.candidates().is_primary(named);
     }
 
-    /// This one could not be reached, or said that it is none.
+    /// This server could not be reached, or said that it is not the primary.
     pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
         let mut candidates = self.candidates();
         candidates.is_not_primary(named, now);
         self.follow(&candidates, now);
     }
 
-    /// What a successor of the primary that is followed can show.
+    /// What a successor of the primary that is followed can prove.
     pub fn lineage(&self) -> Option<Lineage> {
         self.lineage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -175,7 +177,7 @@ impl Sentinels {
         self.candidates().contenders(Instant::now())
     }
 
-    /// This one has proved that it goes on with the data of the one that is followed.
+    /// This server has proved that it goes on with the data of the one that is followed.
     pub(crate) fn descends(&self, named: &Named) {
         let mut candidates = self.candidates();
         let now = Instant::now();
@@ -213,7 +215,7 @@ impl Sentinels {
         SentinelsError { name: self.target.name.clone(), each: each.filter_map(why).collect() }
     }
 
-    /// What each sentinel says now. Of one that is not heard: why, where that is known.
+    /// What each sentinel says now; for one that is not heard: why, if that is known.
     pub fn said(&self, now: Instant) -> Vec<(Place, Result<Named, Option<SentinelError>>)> {
         self.candidates().members.said(now)
     }

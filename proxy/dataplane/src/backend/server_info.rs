@@ -1,5 +1,5 @@
-//! What is known of the server: whether it is there, whether it may be served, what commands it
-//! has. Asked by the upkeep connection; sessions and `/ready` only read it.
+//! What is known of the server: whether it is there, whether it may be served, what commands it has. The upkeep
+//! connection asks for it; sessions and `/ready` only read it.
 
 mod cluster;
 mod login;
@@ -31,9 +31,9 @@ pub use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 use scripts::is_missing;
 pub(crate) use scripts::{Scripts, ask_for_scripts, refusal_of_scripts};
 
-/// How long a lock command waits for the era to be known, from when another began.
+/// How long a lock command waits for the era to be known, counted from when a new era began.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4);
-/// Between two looks whether it is.
+/// Between two checks whether it is known.
 const SETTLES_EVERY: Duration = Duration::from_millis(20);
 
 /// Whether clients can be served.
@@ -41,8 +41,8 @@ const SETTLES_EVERY: Duration = Duration::from_millis(20);
 pub enum Standing {
     /// They can.
     Serving,
-    /// They could, until the proxy's own connection ended, for this reason. It is made again at once; until it has asked
-    /// again what the server is, newcomers wait.
+    /// They could, until the proxy's own connection ended, for this reason. It is being made again at once; until it
+    /// has asked again what the server is, new clients wait.
     Reconnecting(String),
     /// They cannot; why, in one line.
     NotServing(String),
@@ -51,19 +51,19 @@ pub enum Standing {
 /// What the server said of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// For example `redis 7.0.15`; empty where the proxy may not ask.
+    /// For example `redis 7.0.15`; empty if the proxy may not ask.
     pub version: String,
     /// It is part of a Redis Cluster.
     pub cluster: bool,
-    /// What it lets a connection do that has not logged in.
+    /// What it allows a connection that has not logged in.
     pub without_login: WithoutLogin,
     /// The proxy's own connection is logged in, or needs no login.
     pub may_ask: bool,
-    /// Its `maxmemory-policy`, where it drops locks that are held when its memory is full.
+    /// Its `maxmemory-policy`, if it drops locks that are held when its memory is full.
     pub eviction: Option<String>,
-    /// After how many seconds it closes idle connections, 0 for never; `None` where the proxy may not ask.
+    /// After how many seconds it closes idle connections, 0 for never; `None` if the proxy may not ask.
     pub timeout: Option<u64>,
-    /// Which run of which server it is; empty where the proxy may not ask.
+    /// The id of the server's run; empty if the proxy may not ask.
     pub(crate) run_id: String,
 }
 
@@ -87,9 +87,9 @@ pub struct Server {
     /// It is a node of a cluster.
     in_cluster: AtomicBool,
     home: Mutex<Option<Home>>,
-    /// It was said that it cannot send keys after the others of their slot.
+    /// It was logged that it cannot send keys after the others of their slot.
     pub(crate) cannot_migrate: AtomicBool,
-    /// Where the nodes of its cluster are.
+    /// The addresses of the nodes of its cluster.
     nodes: ArcSwap<Vec<IpAddr>>,
     asked: ArcSwap<Instant>,
 }
@@ -97,7 +97,7 @@ pub struct Server {
 /// Whether the server puts the name of a script into the errors that it raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamesScripts {
-    /// It was not looked at yet.
+    /// It was not found out yet.
     Unknown,
     /// `script: 1f2e…, on @user_script:1.`
     Yes,
@@ -106,7 +106,7 @@ pub(crate) enum NamesScripts {
 }
 
 impl Server {
-    /// Of which nothing is known yet.
+    /// A server of which nothing is known yet.
     pub fn new(connections: Arc<OpenConnections>) -> Server {
         let standing = Standing::NotServing("the backend has not answered yet".into());
         Server {
@@ -137,7 +137,7 @@ impl Server {
         self.standing.borrow().clone()
     }
 
-    /// The same, once the proxy's own connection is there again or was not made.
+    /// The same, once the proxy's own connection has been made again, or could not be.
     pub async fn settled_standing(&self) -> Arc<Standing> {
         let is_settled = |now: &Arc<Standing>| !matches!(**now, Standing::Reconnecting(_));
         let mut standing = self.standing.subscribe();
@@ -145,7 +145,7 @@ impl Server {
         settled.map_or_else(|_| self.standing(), |settled| settled.clone())
     }
 
-    /// Returns what it was before, where that is another one.
+    /// Returns the previous standing, if it was another one.
     pub(crate) fn set_standing(&self, standing: Standing) -> Option<Arc<Standing>> {
         let before = self.standing.send_replace(Arc::new(standing.clone()));
         (*before != standing).then_some(before)
@@ -160,7 +160,7 @@ impl Server {
         self.commands.store(Some(Arc::new(commands)));
     }
 
-    /// Takes in what the server said of a name that it does not list.
+    /// Takes in the server's reply about a name that it does not list.
     pub(crate) fn learn_command(&self, found: &[Asked]) {
         self.commands.rcu(|commands| {
             commands.as_ref().map(|commands| {
@@ -183,7 +183,7 @@ impl Server {
         self.without_login() == WithoutLogin::Nothing
     }
 
-    /// The same, or unknown.
+    /// The same, or that is unknown.
     pub(crate) fn may_want_password(&self) -> bool {
         matches!(self.without_login(), WithoutLogin::Nothing | WithoutLogin::Unknown)
     }
@@ -192,29 +192,29 @@ impl Server {
         self.without_login.store(found as u8, Ordering::Relaxed);
     }
 
-    /// Counts the servers that stood behind the backend's name: connections of an older era may lead
-    /// to one that takes no writes any more.
+    /// Counts the servers that have been behind the backend's name: connections of an older era may lead to a server
+    /// that takes no writes any more.
     pub(crate) fn era(&self) -> u64 {
         self.connections.era()
     }
 
-    /// Another server stands behind the name now, or the same as a replica. Returns the number of the era.
+    /// Another server is behind the name now, or the same one as a replica. Returns the number of the new era.
     pub(crate) fn begin_era(&self) -> u64 {
         self.connections.begin_era()
     }
 
-    /// Whether connections of this era were cut: what comes on one was said by a server that is left.
+    /// Whether connections of this era were cut: bytes on one came from a server that is not followed any more.
     pub(crate) fn is_left(&self, era: u64) -> bool {
         self.connections.are_cut(era)
     }
 
-    /// Cuts every connection of an older era, whatever is under way there: it may lead to a server that goes on taking
-    /// writes, all of which will be lost. Returns how many they were.
+    /// Cuts every connection of an older era, whatever is under way there: it may lead to a server that goes on
+    /// taking writes, all of which will be lost. Returns how many were cut.
     pub(crate) fn cut_older(&self) -> usize {
         self.connections.cut_older()
     }
 
-    /// Since when the server is the primary; `None` where that is not known yet.
+    /// Since when the server has been the primary; `None` if that is not known yet.
     pub fn reckoned(&self) -> Option<Arc<Reckoned>> {
         self.reckoned.load_full()
     }
@@ -226,28 +226,30 @@ impl Server {
         self.reckoned.store(reckoned.map(Arc::new));
     }
 
-    /// Waits until it is known since when the server is the primary, but not for long: an extension that is refused meanwhile
-    /// would cost a holder its lock, and sentinels tell one another of a failover within two seconds.
+    /// Waits until it is known since when the server has been the primary, but not for long: an extension that is
+    /// refused meanwhile would cost a holder its lock, and sentinels inform each other of a failover within two
+    /// seconds.
     pub(crate) async fn era_settles(&self) {
         while self.reckoned.load().is_none() && self.unreckoned.load().elapsed() < SETTLES_WITHIN {
             tokio::time::sleep(SETTLES_EVERY).await;
         }
     }
 
-    /// Where the keys stand that are about no lock; `None` until it has said, and of a node of a cluster that has
-    /// no slots or does not tell which.
+    /// Where the keys are kept that belong to no lock; `None` until the server has said so, and for a node of a
+    /// cluster that has no slots or does not say which.
     pub fn home(&self) -> Option<Home> {
         *self.home.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in whether it is a node of a cluster, and where those keys stand. Returns whether they stood elsewhere before.
+    /// Takes in whether it is a node of a cluster, and where those keys are kept. Returns whether they were elsewhere
+    /// before.
     pub(crate) fn set_home(&self, in_cluster: bool, home: Option<Home>) -> bool {
         self.in_cluster.store(in_cluster, Ordering::Relaxed);
         let before = std::mem::replace(&mut *self.home.lock().unwrap_or_else(PoisonError::into_inner), home);
         before != home
     }
 
-    /// Takes in where the nodes of its cluster are.
+    /// Takes in the addresses of the nodes of its cluster.
     pub(crate) fn set_nodes(&self, nodes: Vec<IpAddr>) {
         if **self.nodes.load() != nodes {
             self.nodes.store(Arc::new(nodes));
@@ -269,13 +271,13 @@ impl Server {
         if self.in_cluster() { 1 } else { most }
     }
 
-    /// Another server than the proxy's own connection leads to has answered at the backend's address.
+    /// At the backend's address, another server has answered than the one that the proxy's own connection leads to.
     pub(crate) fn another_answered(&self) {
         self.another.store(true, Ordering::Relaxed);
         self.doubt();
     }
 
-    /// Whether one has since this was asked last.
+    /// Whether another one has answered since the last call.
     pub(crate) fn take_another(&self) -> bool {
         self.another.swap(false, Ordering::Relaxed)
     }
@@ -285,7 +287,7 @@ impl Server {
         self.doubts.notify_one();
     }
 
-    /// When it was asked at this moment, it said that it is the primary, or a replica that is read as one.
+    /// When it was asked at this moment, it said that it is the primary, or a replica that is read like one.
     pub(crate) fn was_asked(&self, at: Instant) {
         self.asked.store(Arc::new(at));
     }
@@ -340,12 +342,12 @@ impl Server {
         self.has_answered.notify_one();
     }
 
-    /// Commands that steps take and the server was found not to have, as ACLs name them: no right helps.
+    /// Commands that steps take and the server was found not to have, by their ACL names: no right helps.
     pub(crate) fn set_absent(&self, commands: Vec<String>) {
         self.absent.store(Some(Arc::new(commands)));
     }
 
-    /// What of these the server was found not to have, and the rights that are left to lack.
+    /// Those of these that the server was found not to have, and the rights that are then still missing.
     pub(crate) fn without_absent(&self, missing: Missing) -> (Vec<String>, Missing) {
         let absent = self.absent.load_full().unwrap_or_default();
         let absent: Vec<String> = absent.iter().filter(|command| missing.names(command)).cloned().collect();
@@ -353,17 +355,17 @@ impl Server {
         (absent, missing)
     }
 
-    /// Waits until it was asked for that.
+    /// Waits until the server was asked for that.
     pub(crate) async fn answered(&self) {
         self.has_answered.notified().await;
     }
 
-    /// What it says it is, for example `redis 7.0.15`, once it was asked and said so.
+    /// What it says it is, for example `redis 7.0.15`, once it was asked and has answered.
     pub fn version(&self) -> Option<Arc<String>> {
         self.version.load_full()
     }
 
-    /// Whether it reads flags in the first line of a script (`#!lua flags=…`), as far as it says its version.
+    /// Whether it reads flags in the first line of a script (`#!lua flags=…`), according to its version.
     pub(crate) fn reads_script_flags(&self) -> bool {
         self.reads_flags.load(Ordering::Relaxed)
     }
@@ -384,12 +386,12 @@ impl Server {
     }
 }
 
-/// What is said wherever `eviction` finds a policy.
+/// The text used wherever `eviction` finds a policy.
 pub const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops locks that are held, and their \
      records; set noeviction, or keep locks in a Redis of their own";
 
-/// The `maxmemory-policy`, where it may drop locks or their records: `allkeys-*` takes any key, `volatile-*` those with
-/// a TTL, which locks and records have. Without `maxmemory` none is ever dropped.
+/// The `maxmemory-policy`, if it may drop locks or their records: `allkeys-*` drops any key, `volatile-*` those with
+/// a TTL, which locks and records have. Without `maxmemory` no key is ever dropped.
 pub(crate) fn eviction(info: &str) -> Option<String> {
     let policy = info_field(info, "maxmemory_policy:")?;
     let takes_locks = policy.starts_with("allkeys") || policy.starts_with("volatile");
@@ -397,8 +399,8 @@ pub(crate) fn eviction(info: &str) -> Option<String> {
     (takes_locks && is_limited).then(|| policy.to_owned())
 }
 
-/// Asks a server what it is. What it lets strangers do was asked over another connection. One that has no `INFO`, or keeps it
-/// from a user who has logged in, is believed to be fit, and asked the rest.
+/// Asks a server what it is. What it allows without a login was asked over another connection. A server that has no
+/// `INFO`, or refuses it to a user who has logged in, is assumed to be fit, and asked the rest.
 pub async fn ask(
     own: &mut Conversation,
     without_login: WithoutLogin,
@@ -407,14 +409,14 @@ pub async fn ask(
     let info = own.ask(&["INFO"]).await?;
     let info = match &info {
         Value::Bulk(info) => info,
-        // It will say later; what it says now is about a script that runs for long.
+        // It will answer later; what it says now is about a script that runs for long.
         Value::Error(text) if is_for_now(text) => {
             return Err(BackendError::NotNow(String::from_utf8_lossy(text).into_owned()));
         }
         Value::Error(text) if text.starts_with(b"ERR unknown command") => &Bytes::new(),
-        // A connection that has not logged in is told NOAUTH.
+        // A connection that has not logged in gets NOAUTH.
         Value::Error(text) if text.starts_with(b"NOPERM") => &Bytes::new(),
-        // The proxy's user may not ask; such a server is believed to be fit.
+        // The proxy's user may not ask; such a server is assumed to be fit.
         _ => return Ok((report, None)),
     };
     report.may_ask = true;
@@ -427,7 +429,7 @@ pub async fn ask(
         (None, None) => String::new(),
     };
     if info.is_empty() {
-        // Which every user may ask, and every server answers from 6.0 on.
+        // Every user may send `HELLO`, and every server answers it from 6.0 on.
         report.cluster = role::is_cluster_node(&own.ask(&["HELLO"]).await?);
     }
     report.run_id = field("run_id:").unwrap_or_default().to_owned();
@@ -436,7 +438,7 @@ pub async fn ask(
     Ok((report, ask_commands(own).await?))
 }
 
-/// After how many seconds the server closes idle connections, if it tells.
+/// After how many seconds the server closes idle connections, if it says so.
 pub(crate) async fn ask_timeout(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
     let answer = own.ask(&["CONFIG", "GET", "timeout"]).await?;
     let seconds = answer.as_items().and_then(|items| items.get(1)?.as_bytes());
@@ -444,8 +446,8 @@ pub(crate) async fn ask_timeout(own: &mut Conversation) -> Result<Option<u64>, B
     Ok(seconds)
 }
 
-/// The server's commands, if it tells them. `COMMAND` says the names that commands were made with;
-/// whether they go by them is told by `COMMAND INFO`, which looks for them as a client would.
+/// The server's commands, if it lists them. `COMMAND` lists the names that commands were made with. `COMMAND INFO`
+/// looks them up as a client would, and so shows whether they still have these names.
 pub(crate) async fn ask_commands(own: &mut Conversation) -> Result<Option<ForeignTable>, BackendError> {
     let listed = own.ask(&["COMMAND"]).await?;
     let Some(mut table) = listed.as_items().map(foreign_table) else {
@@ -462,7 +464,7 @@ pub(crate) async fn ask_commands(own: &mut Conversation) -> Result<Option<Foreig
     Ok(Some(table))
 }
 
-/// Whether a word stands somewhere in a reply.
+/// Whether a word occurs anywhere in a reply.
 fn says(value: &Value, word: &[u8]) -> bool {
     match value.as_items() {
         Some(items) => items.iter().any(|item| says(item, word)),
@@ -470,7 +472,7 @@ fn says(value: &Value, word: &[u8]) -> bool {
     }
 }
 
-/// `COMMAND`'s reply as a table; rows that are no rows are passed over.
+/// `COMMAND`'s reply as a table; invalid rows are skipped.
 fn foreign_table(rows: &[Value]) -> ForeignTable {
     let mut table = ForeignTable::default();
     for row in rows {
@@ -488,7 +490,7 @@ fn add(table: &mut ForeignTable, row: &Value) -> Option<()> {
     Some(())
 }
 
-/// What a row says.
+/// The command that a row describes.
 fn spec_of(fields: &[Value]) -> Option<ForeignSpec> {
     let flags = fields.get(2)?.as_items()?;
     let has = |flag: &str| {
@@ -510,10 +512,10 @@ fn spec_of(fields: &[Value]) -> Option<ForeignSpec> {
     })
 }
 
-/// A name that a client sent, with `|` and a subcommand or without, and the command that goes by it.
+/// A name that a client sent, with `|` and a subcommand or without, and the command that has this name.
 pub type Asked = (Vec<u8>, Option<ForeignSpec>);
 
-/// Which command goes by a name that `COMMAND` does not list, and which subcommands it has; nothing where the server does not
+/// Which command has a name that `COMMAND` does not list, and which subcommands it has; empty if the server does not
 /// say.
 pub(crate) async fn ask_name(own: &mut Conversation, name: &[u8]) -> Result<Vec<Asked>, BackendError> {
     let answer = own.ask(&[b"COMMAND".as_slice(), b"INFO", name]).await?;
@@ -524,7 +526,7 @@ pub(crate) async fn ask_name(own: &mut Conversation, name: &[u8]) -> Result<Vec<
     let mut found = vec![(name.to_owned(), spec_of(fields))];
     let subcommands = fields.get(9).and_then(Value::as_items).unwrap_or_default();
     for fields in subcommands.iter().filter_map(Value::as_items) {
-        // The server goes on to say the family's old name.
+        // The server still gives the family's old name.
         let own = fields.first().and_then(|own| own.as_bytes());
         let bar = own.and_then(|own| own.iter().position(|byte| *byte == b'|'));
         if let (Some(own), Some(bar)) = (own, bar) {

@@ -1,12 +1,12 @@
 //! Connections to the backend that clients of one thread share (`sessions = "multiplexed"`). A shared connection
-//! carries whole requests in the order in which they were put on it, many in one write, and hands each
-//! reply to the session whose request it answers. It knows nothing of what they say: which request may
-//! travel so, and whether by a connection for reads or by one for writes, is decided in
-//! `session::understand::multiplexing`. A session's end is in `port`, the task behind it in `pump`.
+//! carries whole requests in the order in which they were put on it, many in one write, and hands each reply to the
+//! session whose request it answers. It knows nothing of their meaning: `session::understand::multiplexing` decides
+//! which request may be sent this way, and whether over a connection for reads or one for writes. A session's end is
+//! in `port`, the task behind it in `pump`.
 //!
 //! One task for each connection writes and reads. A session that puts a request on it wakes that task, which runs
-//! when all clients that had something to say have said it; so the requests of a turn leave together,
-//! and no timer is needed. Steps about locks become one step for all of them then (`grouping`).
+//! when all clients that had something to send have sent it; so the requests of a turn leave together, and no timer
+//! is needed. Steps about locks become one step for all of them then (`grouping`).
 
 mod grouping;
 mod port;
@@ -33,7 +33,7 @@ use super::{Backend, pool};
 use grouping::Steps;
 use window::Window;
 
-/// Requests that wait for the backend to take them, in bytes; above that no more are taken.
+/// Bytes of requests that wait for the backend to take them; beyond this limit no more are taken.
 const MAX_UNSENT: usize = 1024 * 1024;
 
 /// One shared connection.
@@ -42,10 +42,10 @@ pub(super) struct SharedConnection {
     shard: ShardId,
     pub(super) profile: Profile,
     pub(super) traffic: Traffic,
-    /// In which the backend's name was looked up for it.
+    /// The era in which the backend's name was looked up for it.
     pub(super) era: u64,
     opened: Instant,
-    /// It leads to the backend.
+    /// It is connected to the backend.
     is_open: Cell<bool>,
 }
 
@@ -53,30 +53,30 @@ pub(super) struct SharedConnection {
 struct Inner {
     /// Steps of this turn.
     steps: Steps,
-    /// Requests on their way.
+    /// Requests to be written.
     out: BytesMut,
-    /// It is opened although there is nothing to carry yet.
+    /// It is to be opened although there is nothing to carry yet.
     is_wanted: bool,
-    /// Whose replies come next.
+    /// The sessions whose replies come next, in order.
     due: VecDeque<Due>,
     /// The task that writes and reads.
     pump: Option<Waker>,
     /// Sessions that wait until there is room for more requests.
     waiting: Vec<Waker>,
-    /// Gets no more requests; what is due still comes.
+    /// It gets no more requests; replies that are due still come.
     retired: bool,
     /// Retired because nothing comes on it.
     is_aside: bool,
     /// Sessions that have a place on it.
     ports: usize,
-    /// It had none at the last look.
+    /// No session had a place on it at the last check.
     was_unused: bool,
 }
 
 enum Due {
-    /// Of one session.
+    /// Replies to one session.
     Frames { place: Place, frames: u64 },
-    /// One frame with the answer to the step of each of these sessions.
+    /// One frame with the answers to the steps of these sessions, one each.
     Group(Vec<Place>),
 }
 
@@ -91,38 +91,38 @@ impl Due {
     }
 }
 
-/// Where the replies to one session are put.
+/// Where the replies for one session are put.
 #[derive(Default)]
 struct Mailbox {
     replies: BytesMut,
     /// Replies still to come.
     due: u64,
-    /// One of them is to a step that is not on its way yet.
+    /// One of them is the reply to a step that was not sent yet.
     has_step: bool,
-    /// How many may be.
+    /// How many may be due.
     window: Window,
-    /// How many bytes were taken in all.
+    /// How many bytes of replies the session has taken in all.
     taken: u64,
     sleeper: Option<Waker>,
     /// The connection waits until this session has taken its replies.
     drained: Option<Waker>,
-    /// No more replies come, and which requests were carried out is not known.
+    /// No more replies come, and it is not known which requests were executed.
     broken: bool,
-    /// None was: the connection was refused, and this says why.
+    /// No request was executed: the connection was refused, and this says why.
     refusal: Option<Bytes>,
     /// The replies are not wanted any more.
     gone: bool,
 }
 
 impl Inner {
-    /// Whether nothing is due.
+    /// Whether no reply is due.
     fn is_settled(&self) -> bool {
         self.due.is_empty() && self.steps.is_empty()
     }
 }
 
 impl SharedConnection {
-    /// One that a task of this thread opens and serves.
+    /// A connection that a task of this thread opens and serves.
     pub(super) fn open(profile: &Profile, traffic: Traffic, era: u64, backend: &Arc<Backend>) -> Rc<SharedConnection> {
         let connection = Rc::new(SharedConnection {
             inner: RefCell::default(),
@@ -137,17 +137,17 @@ impl SharedConnection {
         connection
     }
 
-    /// By which the pool finds it.
+    /// The key by which the pool finds it.
     pub(super) fn key(&self) -> (ShardId, Profile) {
         (self.shard, self.profile.clone())
     }
 
-    /// Whether it leads to the backend.
+    /// Whether it is connected to the backend.
     fn is_open(&self) -> bool {
         self.is_open.get()
     }
 
-    /// The same; where it does not yet, it will soon.
+    /// The same; if it is not connected yet, this has it opened.
     pub(super) fn is_ready(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         if !self.is_open() {
@@ -157,7 +157,7 @@ impl SharedConnection {
         self.is_open() && !inner.retired
     }
 
-    /// Marks it as one on which nothing comes. Returns whether it was in use until now.
+    /// Marks it as a connection on which nothing comes. Returns whether it was in use until now.
     pub(super) fn set_aside(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         inner.is_aside |= !inner.retired;
@@ -185,13 +185,13 @@ impl SharedConnection {
         inner.ports == 0 && inner.is_settled()
     }
 
-    /// Whether the session that waits for a reply is gone.
+    /// Whether all sessions that wait for a reply are gone.
     fn is_forsaken(&self) -> bool {
         let inner = self.inner.borrow();
         inner.due.iter().flat_map(Due::places).all(|place| place.borrow().gone)
     }
 
-    /// Closes it if it was free the last time as well; returns whether it did.
+    /// Closes it if it was free at the last check as well; returns whether it did.
     pub(super) fn close_if_unused(&self) -> bool {
         let is_free = self.is_free();
         let was_unused = mem::replace(&mut self.inner.borrow_mut().was_unused, is_free);
@@ -201,7 +201,7 @@ impl SharedConnection {
         is_free && was_unused
     }
 
-    /// Ends it as soon as nothing is due any more.
+    /// Ends it as soon as no reply is due any more.
     pub(super) fn close(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.retired = true;
@@ -211,7 +211,7 @@ impl SharedConnection {
         }
     }
 
-    /// No more requests come this way.
+    /// It gets no more requests.
     pub(super) fn retire(self: &Rc<SharedConnection>) {
         self.close();
         pool::remove(self);

@@ -1,5 +1,6 @@
-//! What `durability = "strict:…"` takes for granted: that the server drops no lock that is held, has enough replicas, and that
-//! its clock goes as the proxy's does. The upkeep connection looks at each heartbeat; sessions only read what it found.
+//! What `durability = "strict:…"` relies on: that the server drops no lock that is held, has enough replicas, and
+//! that its clock runs like the proxy's. The upkeep connection checks at each heartbeat; sessions only read the
+//! result.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,19 +13,19 @@ use lockwarden_resp::Value;
 
 use super::server_info::{EVICTION_TAKES_LOCKS, eviction, info_field};
 
-/// What a server says of itself in `INFO`, as far as it matters here.
+/// What a server reports of itself in `INFO`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Replicas that follow it now.
+    /// The replicas that are online now.
     pub(crate) online: u64,
-    /// It has a file from which it starts again with what was held.
+    /// It keeps a file from which it starts again with the locks that were held.
     keeps_file: bool,
-    /// Its `maxmemory-policy`, where it may drop locks.
+    /// Its `maxmemory-policy`, if it may drop locks.
     eviction: Option<String>,
 }
 
 impl Said {
-    /// Reads the answer to `INFO`; `None` where the server does not say all of it.
+    /// Reads the reply to `INFO`; `None` if the server does not report all of it.
     pub fn read(answer: &Value) -> Option<Said> {
         let info = String::from_utf8_lossy(answer.as_bytes()?);
         info_field(&info, "connected_slaves:")?;
@@ -37,7 +38,7 @@ impl Said {
     }
 }
 
-/// The replicas of `slave0:ip=…,port=…,state=online,offset=…,lag=…` that follow the server now.
+/// How many replicas of `slave0:ip=…,port=…,state=online,offset=…,lag=…` are online now.
 pub fn online(info: &str) -> u64 {
     let replicas = info.lines().filter(|line| {
         let rest = line.strip_prefix("slave");
@@ -47,7 +48,7 @@ pub fn online(info: &str) -> u64 {
     u64::try_from(online.count()).unwrap_or(u64::MAX)
 }
 
-/// Why a grant that so many replicas must have could be lost on this server, and what to do, one sentence each.
+/// Why a grant that this many replicas must have could be lost on this server, and what to do, one sentence each.
 pub fn unmet(said: Option<&Said>, replicas: u16) -> Vec<String> {
     let Some(said) = said else {
         return vec![
@@ -77,7 +78,7 @@ fn has_enough(said: &Said, replicas: u16) -> bool {
     said.online >= u64::from(replicas)
 }
 
-/// What was found at the last look.
+/// The result of the last check.
 #[derive(Default)]
 pub struct StrictTerms {
     said: ArcSwapOption<Said>,
@@ -85,7 +86,7 @@ pub struct StrictTerms {
 }
 
 impl StrictTerms {
-    /// What the server said of itself; `None` where it was not asked yet, or does not say.
+    /// What the server reported of itself; `None` if it was not asked yet, or does not say.
     pub fn said(&self) -> Guard<Option<Arc<Said>>> {
         self.said.load()
     }
@@ -94,14 +95,14 @@ impl StrictTerms {
         self.said.store(said.map(Arc::new));
     }
 
-    /// Whether nothing is known that would lose a grant which so many replicas have.
+    /// Whether nothing is known that would lose a grant that this many replicas have.
     pub(crate) fn are_met(&self, replicas: u16) -> bool {
         let said = self.said.load();
         let said = said.as_ref();
         said.is_some_and(|said| has_enough(said, replicas) && said.eviction.is_none())
     }
 
-    /// Another server is looked at from now on, with another clock.
+    /// Another server is checked from now on, with another clock.
     pub(crate) fn another_server(&self) {
         self.said.store(None);
         *self.clock() = Clock::default();
@@ -112,12 +113,12 @@ impl StrictTerms {
         self.clock().read(reading)
     }
 
-    /// Whether the server's clock has jumped forward since it was read last, by what it said in an answer.
+    /// Whether the server's clock has jumped forward since it was last read, according to a time in a reply.
     pub(crate) fn has_jumped(&self, redis: RedisTime, heard: Instant) -> bool {
         self.clock().has_jumped(redis, heard)
     }
 
-    /// For how long yet leases may end before their holders reckon, where a lease lasts so long.
+    /// For how long leases may still end before their holders reckon, if a lease lasts this long.
     pub(crate) fn clock_jumped(&self, lasts: Duration, now: Instant) -> Option<Duration> {
         let noticed = self.clock().jumped?;
         let left = lasts.checked_sub(now.saturating_duration_since(noticed));
@@ -129,11 +130,12 @@ impl StrictTerms {
     }
 }
 
-/// The server's clock beside the proxy's own, which never jumps. One that is put back only makes leases longer.
+/// The server's clock compared with the proxy's own, which never jumps. A clock that is put back only makes leases
+/// longer.
 #[derive(Debug, Default)]
 struct Clock {
     last: Option<Reading>,
-    /// When it was last noticed that it had jumped forward.
+    /// When it was last noticed that the clock had jumped forward.
     jumped: Option<Instant>,
 }
 

@@ -1,7 +1,6 @@
-//! Who goes on keeping a lease alive when the connection that took it ends: pools close idle
-//! connections while their process works on, proxies restart, one process may use several. Another
-//! connection of the same client does, at this proxy or at another one; without one the lease goes by
-//! its TTL.
+//! Which connection keeps a lease alive when the one that took it ends: pools close idle connections while their
+//! process works on, proxies restart, one process may use several connections. Another connection of the same client
+//! takes over, at this proxy or at another one; without one the lease expires by its TTL.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,31 +18,31 @@ use crate::registry::clients::ClientConnection;
 use crate::registry::renewals::{KeptLease, SameClient};
 use crate::state::ProxyState;
 
-/// By then it has been looked at which process a job is: longer than the subshells and wrappers around it live.
+/// After this time it has been decided which process a job is: longer than the subshells and wrappers around it live.
 const DECIDED_AFTER: Duration = Duration::from_millis(1_500);
 
-/// Connections of one identity that are looked at, for one lease.
+/// Most connections of one identity that are looked at for one lease.
 const MAX_NAMESAKES: usize = 64;
 /// Between two looks for another connection: a pool may close one before it opens another.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection that was opened so shortly before another ended may be one of the next process.
+/// A connection that was opened less than this before another ended may belong to the next process.
 const ALREADY_THERE: Duration = Duration::from_millis(100);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ended {
-    /// By its client, which was there until then. A process that starts later from the same address
-    /// is another client, so only a connection that was there before goes on for it; unless both are known to be
-    /// of one process.
+    /// By its client, which was there until then. A process that starts later from the same address is another
+    /// client. So only a connection that was there before can take over, unless both are known to belong to one
+    /// process.
     ByClient(Instant),
     /// By the proxy or by Redis, so the client may come back.
     ByUs,
 }
 
 impl Ended {
-    /// When its client ended it, if it was the client.
+    /// When its client closed it, if the client did.
     pub(crate) fn at(self) -> Option<Instant> {
         match self {
             Ended::ByClient(at) => Some(at),
@@ -52,18 +51,18 @@ impl Ended {
     }
 }
 
-/// A client, as it is looked for.
+/// The client that is looked for.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     identity: Identity,
-    /// The identity tells it from others even without a process.
+    /// The identity distinguishes the client from others even without a process.
     distinctive: bool,
     rules: Rules,
     /// When the lease was granted.
     since: Instant,
-    /// When its connection was ended by the client, if it was: unless the client is known by its process, another
-    /// of its connections was there before that. `None` also for a lock that is handed over: it outlives the
-    /// process that took it.
+    /// When the client closed its connection, if it did. Unless the client is known by its process, only a connection
+    /// that was there before that counts. `None` also for a lock that is handed over: it outlives the process that
+    /// took it.
     ended: Option<Instant>,
 }
 
@@ -83,7 +82,8 @@ fn end_session_on(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended
     for (key, lease) in shared.renewals.end_session(session) {
         if let Some(job) = shared.jobs.holder(&key, &lease) {
             let now = Instant::now();
-            // Whether there is a job is known soon: until then there is no holder for whom it would be renewed.
+            // It will soon be known whether there is a job: until then no holder exists for which the lease would be
+            // renewed.
             let latest = lease.ends.checked_sub(lease.ttl() / 4).unwrap_or(now);
             let known = lease.due.max(now + DECIDED_AFTER);
             let due = known.min(latest);
@@ -107,7 +107,7 @@ struct Left {
     wanted: Wanted,
 }
 
-/// Who may keep a lease alive whose connection has ended so; `None` for no one.
+/// Which connections may keep this lease alive after its connection has ended so; `None` if none may.
 fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
     let active = shared.active.load();
     let rules = active.of_lock(&key.key)?.rules;
@@ -125,7 +125,7 @@ impl Wanted {
     fn may_be_found(&self) -> bool {
         match self.identity.process() {
             Process::Known(_) => true,
-            // What was not looked up while the connection lasted cannot be any more.
+            // A process that was not looked up while the connection lasted cannot be looked up any more.
             Process::Pending => false,
             Process::None => {
                 let one_process = self.rules.trust_address == TrustAddress::Process;
@@ -157,20 +157,20 @@ impl Wanted {
         None
     }
 
-    /// Whether a connection that was opened then is none of a client that came later.
+    /// Whether a connection that was opened then does not belong to a client that came later.
     fn was_there(&self, opened: Instant) -> bool {
         let before = |ended| opened <= self.since || opened + ALREADY_THERE <= ended;
         self.ended.is_none_or(before)
     }
 
-    /// Whether a connection that is opened later would do.
+    /// Whether a connection that is opened later may take over.
     fn may_come_later(&self) -> bool {
         self.ended.is_none() || matches!(self.identity.process(), Process::Known(_))
     }
 }
 
 /// Looks for another connection of the client of each lease, at this proxy for as long as the lease lasts without a
-/// renewal. What is not found at once is left to other proxies as well.
+/// renewal. Leases for which none is found at once are also left to other proxies.
 async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
     let mut is_offered = false;
     while let Some(shared) = shared.upgrade() {
@@ -195,7 +195,7 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
         let now = Instant::now();
         alone.retain(|left| now + pause < left.lease.ends);
         left = alone;
-        // A task that sleeps must not keep the state of a proxy that stops.
+        // A sleeping task must not keep the state of a proxy that stops.
         drop(shared);
         tokio::time::sleep(pause).await;
     }
@@ -203,25 +203,25 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
 
 fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
     shared.renewals.adopt(&to.holder, key, lease, Instant::now());
-    // Where it ended before it could know, its leases would not be looked after.
+    // If the connection ended before the lease was adopted, no other code would look after the lease.
     if shared.clients.of_session(to.session).is_none() {
         end_session(shared, to.holder.session, Ended::ByUs);
     }
 }
 
-/// A lease that no proxy keeps alive any more, as the index and its record tell.
+/// A lease that no proxy keeps alive any more, according to the index and its record.
 pub(crate) struct Found {
     pub(crate) entry: IndexEntry,
-    /// When the record was asked for, so that nothing in it seems to be younger than it is.
+    /// When the record was asked for, so that no time in it seems more recent than it is.
     pub(crate) asked: Instant,
-    /// Since when the entry is overdue: where it is offered, since its connection has ended.
+    /// Since when the entry is overdue; for an offered entry, since its connection ended.
     pub(crate) overdue: Instant,
     pub(crate) lease: RecordedLease,
     /// What is left of its TTL.
     pub(crate) ttl: Duration,
 }
 
-/// Keeps such a lease alive where its client has a connection to this proxy. Returns whether it has.
+/// Keeps such a lease alive if its client has a connection to this proxy. Returns whether it has.
 pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
     let Found { entry, asked, overdue, lease: left, ttl } = found;
     let now = Instant::now();
@@ -230,7 +230,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
         return false;
     };
     let rules = details.rules;
-    // A proxy that only watches touches no lock.
+    // In monitor mode a proxy touches no lock.
     if rules.mode == Mode::Monitor && details.rollout.is_none() {
         return false;
     }
@@ -245,7 +245,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
     let client = left.identity.with_process(Process::None);
     let job = || {
         let job = shared.jobs.of(&key, left.grant)?;
-        // The process itself lives, so it is for its other connections to go on.
+        // The process itself lives, so its other connections have to take over.
         if job.taker_lives() { None } else { job.holder }
     };
     let peer = match (shared.clients.of_session(left.session), job()) {
@@ -269,7 +269,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
         (Process::None | Process::Pending | Process::Known(_), _) => SameClient::Nobody,
     };
     let mut renewal = entry.renewal(left.grant, &rules);
-    // The proxy that granted it may have had another ceiling.
+    // The proxy that granted it may have another ceiling.
     let ceiling = details.ceiling_ms().unwrap_or(u64::MAX);
     let ceiling = TtlMs(ceiling.saturating_add(rules.grace_ms));
     renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
@@ -291,7 +291,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
         Some(peer) => hand_over(shared, &peer, key, lease),
         None => {
             shared.renewals.adopt(&holder, key.clone(), lease, Instant::now());
-            // Where the job ended before it could know, nobody else would.
+            // If the job ended before the lease was adopted, no other code would notice that.
             if job().is_none() {
                 end_session(shared, holder.session, Ended::ByUs);
             }

@@ -1,5 +1,5 @@
-//! Looks up the process of a client that was granted a lease before its process was known, and has it
-//! added to the record. Never in the way of a command.
+//! Looks up the process of a client that was granted a lease before its process was known, and has it added to the
+//! record. It never delays a command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use lockwarden_lock::token::{Grant, Process};
 use crate::registry::clients::{ClientConnection, Identified};
 use crate::state::ProxyState;
 
-/// A lease that is held this long is worth a look at who holds it.
+/// A lease that is held this long is worth a look-up of its holder.
 const WORTH_A_LOOK: Duration = Duration::from_millis(50);
 
-/// This client was granted a lease, and its process is not known yet: where the lease is held for a while, the
-/// process is looked up.
+/// This client was granted a lease, and its process is not known yet: if the lease is held for a while, the process
+/// is looked up.
 pub(crate) fn identify_later(shared: &Arc<ProxyState>, peer: &Arc<ClientConnection>, key: DbKey, grant: Grant) {
     if peer.awaits_process(key, grant) {
         tokio::spawn(identify(shared.clone(), peer.clone()));
@@ -36,8 +36,8 @@ async fn identify(shared: Arc<ProxyState>, peer: Arc<ClientConnection>) {
     }
 }
 
-/// Over a connection of the proxy's own, so that nothing stands in the client's way; over the client's where that may not
-/// log in.
+/// Over a connection of the proxy's own, so that the client is not delayed; over the client's connection if the
+/// proxy's own may not log in.
 fn add_to_records(shared: &ProxyState, peer: &ClientConnection, process: Process) {
     if !shared.backend.server.may_ask() {
         peer.holder.wakeup.work();
@@ -45,7 +45,7 @@ fn add_to_records(shared: &ProxyState, peer: &ClientConnection, process: Process
     }
     for (key, grant) in peer.take_unidentified() {
         let one = Identified { key, grant, process };
-        // Of one that is given up the record stays without.
+        // The record of a report that is given up stays without the process.
         let _ = shared.identified.add(one);
     }
 }

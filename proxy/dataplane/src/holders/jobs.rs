@@ -1,5 +1,5 @@
 //! Watches jobs of a shell whose client has left (`registry::jobs`): as long as the job lives, its lease is kept
-//! alive; after that it is left as at the end of any other client.
+//! alive; after that it is treated as at the end of any other client.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::handover;
 use super::handover::Ended;
 use crate::state::ProxyState;
 
-/// Which process the job is has been decided after this time: subshells and wrappers have ended by then.
+/// After this time it has been decided which process the job is: subshells and wrappers have ended by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
-/// Between two looks whether the job lives, before that is decided and later.
+/// Between two checks whether the job lives, before that is decided and later.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The client that took this lock is gone. Its job goes on with it, where the client was there for nothing else.
+/// The client that took this lock is gone. Its job keeps the lease, if the client was started only for the lock.
 pub(crate) fn client_left(shared: &Arc<ProxyState>, key: DbKey, grant: Grant, ended: Ended) {
     let in_order = matches!(ended, Ended::ByClient(_));
     if !shared.jobs.left(&key, grant, in_order) || !is_held(shared, &key, grant) {
@@ -39,7 +39,7 @@ fn is_held(shared: &ProxyState, key: &DbKey, grant: Grant) -> bool {
     is_on(shared) || shared.shards.of_key(&key.key).is_some_and(|home| is_on(&home))
 }
 
-/// Looks whether the job lives, until it does not or the lock is no longer its.
+/// Checks whether the job lives, until it does not or the lock no longer belongs to it.
 async fn watch(shared: Weak<ProxyState>, key: DbKey, grant: Grant, ended: Ended) {
     let settles = Instant::now() + SETTLED_AFTER;
     let mut pause = FIRST_PAUSE;

@@ -1,7 +1,7 @@
-//! Finds out that the holder of a lease is gone, counts it, and has the lease shortened where its namespace says so
-//! (`holder_lost`). Only what is known
-//! exactly counts: a process of this machine that has ended, or an address that is one process and has no connection any more. That
-//! a connection ended says nothing; it is only where looking begins.
+//! Finds out that the holder of a lease is gone, counts it, and has the lease shortened if its namespace says so
+//! (`holder_lost`). Only what is known exactly counts: a process of this machine that has ended, or an address that
+//! is one process and has no connection any more. The end of a connection alone proves nothing; it only starts the
+//! checks.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -19,11 +19,11 @@ use crate::registry::lost_holders::{KnownAs, Lost, Watched};
 use crate::registry::processes::Running;
 use crate::state::{ProxyState, effects};
 
-/// Between two looks.
+/// Between two checks.
 const PAUSE: Duration = Duration::from_millis(250);
-/// An address without connections may have one again so soon, where no setting says how long.
+/// How soon an address without connections may have one again, if no setting says it.
 const COMES_BACK: Duration = Duration::from_secs(5);
-/// Looking takes at most one part in so many of the time.
+/// The checks take at most one part in this many of the time.
 const LOOKS_ONE_IN: u32 = 50;
 
 /// A connection has ended.
@@ -34,7 +34,8 @@ pub(crate) fn connection_ended(shared: &ProxyState, peer: &ClientConnection, end
     }
 }
 
-/// It has left this lease, under these rules: its holder is watched, where it is known whether that lives.
+/// A connection has left this lease, under these rules: its holder is watched, if it can be known whether the holder
+/// lives.
 pub(crate) fn left(
     shared: &Arc<ProxyState>,
     peer: &ClientConnection,
@@ -48,7 +49,7 @@ pub(crate) fn left(
         HolderLost::Shorten { .. } | HolderLost::Keep => None,
     };
     let is_current = shared.mirror.current(key) == Some((grant, Some(who.session)));
-    // Who hands a lock over is done with it.
+    // A client that hands a lock over is done with it.
     if rules.hand_over || !is_current {
         return;
     }
@@ -67,12 +68,12 @@ pub(crate) fn left(
     }
 }
 
-/// Looks whether the holders are there, as long as there is a lease that is watched.
+/// Checks whether the holders are there, as long as a lease is watched.
 async fn look_after(shared: Weak<ProxyState>) {
     let mut pause = PAUSE;
     loop {
         tokio::time::sleep(pause).await;
-        // A task that sleeps must not keep the state of a proxy that stops.
+        // A sleeping task must not keep the state of a proxy that stops.
         let Some(shared) = shared.upgrade() else {
             return;
         };
@@ -91,7 +92,7 @@ async fn look_after(shared: Weak<ProxyState>) {
                 Holder::Gone => {
                     shared.lost_holders.remove(&key, grant);
                     match lease.within {
-                        // One that finds no place goes by its TTL.
+                        // A lease for which there is no room expires by its TTL.
                         Some(within) => drop(shared.lost.add(Lost { key, lease, within })),
                         None => effects::holder_is_gone(&shared, &key, &shared.active.load()),
                     }
@@ -104,7 +105,7 @@ async fn look_after(shared: Weak<ProxyState>) {
 
 /// What is known of a lease's holder.
 enum Holder {
-    /// It lives, or another process goes on for it.
+    /// It lives, or another process carries the lease on.
     There,
     /// It has no connection, and it is too early to say more.
     Away,
@@ -114,12 +115,12 @@ enum Holder {
     Done,
 }
 
-/// One look at all of them.
+/// One check of all of them.
 struct Look<'a> {
     shared: &'a ProxyState,
     /// Processes that are known to have ended.
     dead: HashSet<Running>,
-    /// Where those who are connected come from.
+    /// The hosts of the connected clients.
     hosts: Option<HashSet<Host>>,
     now: Instant,
 }
@@ -129,7 +130,7 @@ impl Look<'_> {
         if self.shared.mirror.current(key) != Some((lease.grant, Some(lease.session))) {
             return Holder::Done;
         }
-        // A job of a shell goes on with it, or may: nobody sees one on another machine.
+        // A job of a shell still holds it, or may: a job on another machine cannot be seen.
         if self.shared.jobs.of(key, lease.grant).is_some() || self.is_carried_on(key, lease) {
             return Holder::There;
         }
@@ -147,7 +148,7 @@ impl Look<'_> {
         }
     }
 
-    /// Whether a process that was started by the holder, or another client, has extended the lease and may live.
+    /// Whether a process that the holder started, or another client, has extended the lease and may live.
     fn is_carried_on(&mut self, key: &DbKey, lease: &Watched) -> bool {
         let Some(by) = self.shared.lost_holders.extended_by(key, lease.grant) else {
             return false;

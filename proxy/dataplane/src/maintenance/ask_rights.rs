@@ -1,6 +1,6 @@
-//! Asks the server, on connections of the proxy's own, for the rights of those users who need no password or whose password the
-//! proxy has: then their first commands are judged, in a block, too. Whether the proxy's own connection has the rights that it
-//! takes. And whether the server has scripts at all.
+//! Asks the server, on connections of the proxy's own, for the rights of those users who need no password or whose
+//! password the proxy has: then their first commands are judged, even in a block. It also asks whether the proxy's
+//! own connection has the rights that it needs, and whether the server has scripts at all.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::backend::server_info::{Scripts, WithoutLogin};
 use crate::backend::{BackendError, Conversation};
 use crate::state::ProxyState;
 
-/// How long the first clients wait for these answers; what comes later is learned all the same.
+/// How long the first clients wait for these replies; those that come later are still used.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks for the rights of the user who is everybody without a login, and of the proxy's own.
+/// Asks for the rights of the user that clients have without a login, and of the proxy's own.
 pub async fn ask(shared: &Arc<ProxyState>, without_login: WithoutLogin) {
     let shared = shared.clone();
     let asking = tokio::spawn(async move {
@@ -29,7 +29,7 @@ pub async fn ask(shared: &Arc<ProxyState>, without_login: WithoutLogin) {
             tracing::debug!(%error, "the rights of users are not known yet");
         }
     });
-    // It goes on behind that.
+    // After this time it continues in the background.
     let _ = tokio::time::timeout(PATIENCE, asking).await;
 }
 
@@ -79,11 +79,12 @@ async fn ask_all(shared: &ProxyState, without_login: WithoutLogin) -> Result<(),
     Ok(())
 }
 
-/// Which of these commands the server does not have at all. Each is sent without arguments, which changes nothing.
+/// Those of these commands that the server does not have at all. Each is sent without arguments, which changes
+/// nothing.
 async fn absent(own: &mut Conversation, missing: &Missing) -> Result<Vec<String>, BackendError> {
     let mut absent = Vec::new();
     for command in missing.names_of_commands() {
-        // A subcommand is not asked for alone, and what answers without arguments is there.
+        // A subcommand cannot be asked for alone, and a command that answers without arguments is there.
         if !command.contains('|') && is_unknown(&own.ask(&[command.as_str()]).await?) {
             absent.push(command.clone());
         }
@@ -97,7 +98,7 @@ pub fn is_unknown(answer: &Value) -> bool {
     text.is_some_and(|text| text.starts_with(b"ERR unknown command"))
 }
 
-/// What comes of it where the proxy's own connection lacks these rights, by the scripts that need them.
+/// The consequences if the proxy's own connection lacks these rights, by the scripts that need them.
 pub fn consequences(missing: &Missing) -> String {
     let is_needed = |command: &str| missing.only_commands().is_none() || missing.names(command);
     let scripts = scripts::all().into_iter();
@@ -108,7 +109,7 @@ pub fn consequences(missing: &Missing) -> String {
     let mut said: Vec<&str> = stopped.collect();
     let commands = missing.names_of_commands().iter();
     said.extend(commands.filter_map(|command| without(command)));
-    // More than one script may serve the same end, one behind the other.
+    // Several scripts, one after the other, may serve the same purpose.
     said.dedup();
     match said.is_empty() {
         true => "some of its upkeep is not done".to_owned(),
@@ -116,7 +117,7 @@ pub fn consequences(missing: &Missing) -> String {
     }
 }
 
-/// What is not done where a script of the proxy's own cannot run; `None` where that is not noticed.
+/// What is not done if a script of the proxy's own cannot run; `None` if that has no visible effect.
 fn purpose_of(script: &str) -> Option<&'static str> {
     Some(match script {
         "renew" => "leases whose TTL the proxy chose are not renewed",
@@ -134,8 +135,8 @@ fn purpose_of(script: &str) -> Option<&'static str> {
     })
 }
 
-/// What comes of it where the proxy's own connections may not send a command, or the server does not have it; `None` where that
-/// costs more than something to know.
+/// The consequence if the proxy's own connections may not send a command, or the server does not have it; `None` if
+/// it is more serious than a notice.
 pub fn without(command: &str) -> Option<&'static str> {
     match command {
         "command" => Some("a command that lockwarden does not know counts as a write of each lock among its arguments"),
@@ -152,15 +153,15 @@ pub fn without(command: &str) -> Option<&'static str> {
     }
 }
 
-/// What comes of lacking these rights, where it is only something to know.
+/// The consequences of lacking these rights, if they are worth no more than a notice.
 pub fn light(missing: &Missing) -> Option<String> {
     let commands = missing.only_commands()?.iter();
     let thens: Option<Vec<_>> = commands.map(|command| without(command)).collect();
     thens.map(|thens| thens.join("; "))
 }
 
-/// What the proxy's own connection lacks of the rights that it takes, as far as the server says so: a connection that may not
-/// log in is told otherwise.
+/// The rights that the proxy's own connection needs and lacks, as far as the server says so. That a connection may
+/// not log in is reported elsewhere.
 pub async fn lacking_to_own(
     own: &mut Conversation,
     namespaces: &Namespaces,
@@ -173,7 +174,7 @@ pub async fn lacking_to_own(
     let proof = question(own, &own_rights(&lock, prefix).flagged(reads_flags)).await?;
     let proof = proof.and_then(|answers| answers.nothing_run());
     Ok(proof.and_then(|proof| match proof.why() {
-        // Any answer to a heartbeat will do, also that it is forbidden.
+        // Any reply to a heartbeat will do, even that it is forbidden.
         Why::NoRights(missing) => Some(missing.clone().but(&["ping"])).filter(|rest| !rest.is_empty()),
         Why::NoScripts => None,
     }))

@@ -1,6 +1,6 @@
-//! An operator's order to end a lease: from the admin address through the upkeep connection to one
-//! script and back, and what is told of it. The script compares the fencing token, so an order that
-//! comes late never hits the next holder.
+//! An operator's order to end a lease: from the admin address through the upkeep connection to one script and back,
+//! and how the result is reported. The script compares the fencing token, so an order that comes late never hits the
+//! next holder.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::state::{ProxyState, effects};
 
-/// Why it is not known that a lease was ended, or why it was not.
+/// Why a lease was not ended, or why it is not known whether it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BreakError {
     /// Nothing was sent.
@@ -29,18 +29,18 @@ pub enum BreakError {
          name a user in the backend URL"
     )]
     NoLogin,
-    /// Redis said so; nothing was done.
+    /// Redis gave this error; nothing was done.
     #[error("the backend refused: {0}")]
     Refused(String),
-    /// Sent and not answered.
+    /// The order was sent and not answered.
     #[error("whether the lease was broken is not known: {0}")]
     Unknown(String),
 }
 
-/// What came of an order that was carried out.
+/// The result of an order that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The lease is over; the name of the record in the audit trail.
+    /// The lease is over; `id` names the record in the audit trail.
     Done { id: String },
     /// The lock is free.
     Absent,
@@ -50,10 +50,10 @@ pub enum Broken {
     Ungoverned,
 }
 
-/// What an order is told.
+/// The result that the caller gets.
 type Told = Result<Broken, BreakError>;
 
-/// An order on its way.
+/// An order that is under way.
 pub struct BreakOrder {
     key: DbKey,
     fence: FencingToken,
@@ -62,7 +62,7 @@ pub struct BreakOrder {
     done: oneshot::Sender<Told>,
 }
 
-/// Gives the order and waits for what comes of it. Not for a thread that serves others.
+/// Gives the order and waits for its result. Not for a thread that serves others.
 pub fn order(orders: &mpsc::Sender<BreakOrder>, key: DbKey, fence: FencingToken, reason: &str) -> Told {
     let (done, told) = oneshot::channel();
     let order = BreakOrder { key, fence, reason: reason.into(), done };
@@ -80,13 +80,13 @@ impl BreakOrder {
         plan::break_lease(&self.key.key, self.fence, companion_prefix)
     }
 
-    /// Says that it was not carried out.
+    /// Reports that it was not carried out.
     pub(crate) fn refuse(self, why: BreakError) {
-        // The one who asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = self.done.send(Err(why));
     }
 
-    /// Tells everybody what the step answered.
+    /// Reports the step's answer to the caller, the logs and the registers.
     pub fn settle(self, shared: &ProxyState, answer: &Value) {
         if let Some(error) = answer.as_error() {
             let text = String::from_utf8_lossy(error).into_owned();

@@ -1,5 +1,5 @@
-//! Looks at the files of certificates every few seconds. Watching them instead would miss links that are turned round,
-//! as Kubernetes does, and files of another machine.
+//! Checks the files of certificates every few seconds. Watching them instead would miss links that are replaced, as
+//! Kubernetes does, and files on another machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 
 use crate::state::ProxyState;
 
-/// Between two looks. A new certificate is mostly there days before the old one ends.
+/// Between two checks. A new certificate is mostly there days before the old one expires.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Runs until the process ends.
@@ -19,7 +19,7 @@ pub async fn run(shared: Arc<ProxyState>) {
     loop {
         tokio::time::sleep(LOOK).await;
         let shared = shared.clone();
-        // A file of another machine may keep its reader waiting.
+        // A file on another machine may keep its reader waiting.
         let look = move || shared.certificates.look(&shared.backend.address, &shared.metrics);
         if spawn_blocking(look).await.is_err() {
             return;

@@ -1,7 +1,7 @@
-//! What the proxy writes on its own behalf beside renewals: leases that ran out are noted, undelivered grants
-//! marked, processes of holders added to records, leases broken for an operator; and the walk over the server's keys. All
-//! that over a connection of its own, opened when there is something to do: while the server takes no
-//! writes, what was sent waits there, and no client and no heartbeat waits behind it.
+//! What the proxy writes on its own behalf beside renewals: it notes leases that ran out, marks undelivered grants,
+//! adds processes of holders to records, breaks leases for an operator; and walks over the server's keys. All that
+//! uses a connection of its own, opened when there is something to do: while the server takes no writes, these
+//! requests wait there, and no client and no heartbeat waits behind them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::state::{ProxyState, effects};
 
 /// Steps that are sent at once.
 const BATCH: usize = 256;
-/// Between two looks for leases that ran out.
+/// Between two checks for leases that ran out.
 const NOTICE: Duration = Duration::from_secs(1);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<BreakOrder>
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(again.into()) => break,
-                // An operator waits for the answer, so an order is refused at once and not kept.
+                // An operator waits for the result, so an order is refused at once and not kept.
                 order = orders.recv() => match order {
                     Some(order) => order.refuse(BreakError::Down),
                     None => return,
@@ -64,7 +64,7 @@ struct Chores {
     shared: Arc<ProxyState>,
     link: Option<Link>,
     sweeper: Sweeper,
-    /// When leases that ran out are looked for next.
+    /// When the next check for leases that ran out is due.
     notice: Instant,
 }
 
@@ -72,7 +72,7 @@ struct Chores {
 struct Link {
     shared: Arc<ProxyState>,
     conversation: Conversation,
-    /// In which the backend's name was looked up for it.
+    /// The era in which the backend's name was looked up for it.
     era: u64,
     /// The database that is selected, once one was.
     db: Option<u32>,
@@ -142,13 +142,13 @@ impl Chores {
         self.sweeper.due(&active).filter(|_| self.may_ask())
     }
 
-    /// What was under way on the connection is over; a walk begins anew.
+    /// Closes the connection: what was under way on it is over, and a walk begins again.
     fn hang_up(&mut self) {
         self.link = None;
         self.sweeper = Sweeper::new(self.shared.sweep);
     }
 
-    /// The connection, to the server that stands behind the backend's name now.
+    /// The connection to the server that is behind the backend's name now.
     async fn link(&mut self) -> Result<&mut Link, BackendError> {
         let era = self.shared.backend.server.era();
         if self.link.as_ref().is_some_and(|link| link.era != era) {
@@ -181,7 +181,7 @@ impl Chores {
                 return Ok(());
             }
             if let Err(error) = self.add_processes(&batch, &prefix).await {
-                // Doing it twice is doing it once.
+                // Doing it twice has the same effect as doing it once.
                 for one in batch {
                     let _ = self.shared.identified.add(one);
                 }
@@ -283,7 +283,7 @@ impl Chores {
             order.refuse(BreakError::NoLogin);
             return Ok(());
         }
-        // What was sent and not answered would leave the operator in doubt.
+        // If the order were sent and not answered, the operator would be left in doubt.
         if let Some(link) = &mut self.link
             && link.conversation.ask(&["PING"]).await.is_err()
         {
@@ -370,7 +370,7 @@ impl Chores {
 }
 
 impl Link {
-    /// Writes a SELECT where another database is selected; returns whether it did.
+    /// Writes a SELECT if another database is selected; returns whether it did.
     fn select(&mut self, db: u32, requests: &mut BytesMut) -> bool {
         if self.db == Some(db) {
             return false;
@@ -382,13 +382,13 @@ impl Link {
     }
 }
 
-/// What the look at a lease that seems to have run out says.
+/// Handles the result of the look at a lease that seems to have run out.
 fn note_end(shared: &ProxyState, lapse: &Lapse, (found, asked): (Noticed, Instant), active: &Active) {
     let Lapse { key, transition, .. } = lapse;
     match found {
         Noticed::RanOut => {}
         Noticed::Unrecorded if lapse.needs_record => {}
-        // Another proxy does not know what the holder was told through this one.
+        // Another proxy does not know what this proxy told the holder.
         Noticed::Known if transition.end == End::Lost => {
             return effects::lost(shared, key, transition, active);
         }

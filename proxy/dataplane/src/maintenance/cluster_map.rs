@@ -1,5 +1,5 @@
-//! Asks the nodes of a cluster who has which slots: all primaries each second, which says as well whether most of them go on naming
-//! each other, and the replicas too when the map was found not to be right any more.
+//! Asks the nodes of a cluster which node has which slots. All primaries are asked each second, which also shows
+//! whether most of them still name each other; the replicas are asked too when the map was found to be wrong.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::backend::sentinel::Place;
 use crate::backend::{Address, BackendError, Conversation};
 use crate::state::ProxyState;
 
-/// Between two questions, where nothing has happened.
+/// Between two rounds if nothing has happened.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Between two rounds at least.
+/// The shortest time between two rounds.
 const BREATH: Duration = Duration::from_millis(100);
 /// How long one node may take to be reached and to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Runs until the process ends; returns at once where there is no cluster.
+/// Runs until the process ends; returns at once if there is no cluster.
 pub async fn run(shared: Arc<ProxyState>) {
     let Some(map) = shared.shards.map().cloned() else {
         return;
@@ -45,12 +45,12 @@ struct Asking {
     map: Arc<ClusterMap>,
     /// Connections to nodes.
     open: HashMap<Place, Conversation>,
-    /// It was said that few primaries are heard.
+    /// It was logged that few primaries are heard.
     hears_few: bool,
 }
 
 impl Asking {
-    /// Asks all nodes, or the primaries, at the same time. Returns how many have told of slots that are served.
+    /// Asks all nodes, or the primaries, at the same time. Returns how many have reported slots that are served.
     async fn ask(&mut self, all: bool) -> usize {
         let asked = Instant::now();
         let known = self.map.places();
@@ -104,7 +104,7 @@ impl Asking {
     fn look_at_silence(&mut self) {
         let (heard, primaries) = self.map.heard(Instant::now());
         let hears_few = heard * 2 <= primaries;
-        // Before any is known, no client is served, and that says why.
+        // Until a primary is known no client is served, and that is logged with the reason.
         if primaries == 0 || hears_few == std::mem::replace(&mut self.hears_few, hears_few) {
             return;
         }
@@ -120,7 +120,7 @@ impl Asking {
     }
 }
 
-/// What a node tells, over this connection or a new one.
+/// The report of a node, over this connection or a new one.
 async fn ask_one(
     address: Address,
     own: Option<Conversation>,

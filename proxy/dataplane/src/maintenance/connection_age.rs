@@ -1,6 +1,6 @@
-//! `max_connection_age`: tells sessions whose connections are old that they may end, so that clients come back to
-//! whichever proxy has room. One task for all of them: no connection has a timer, and a session only looks at a bit that
-//! it looks at anyway. Whether a session can go is its own affair.
+//! `max_connection_age`: tells sessions whose connections are old that they may end, so that clients connect again to
+//! whichever proxy has room. One task serves all of them: no connection has a timer, and a session only checks a bit
+//! that it checks anyway. Each session decides itself whether it can end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,11 @@ use lockwarden_lock::token::SessionId;
 use crate::registry::clients::ClientConnection;
 use crate::state::ProxyState;
 
-/// Between two looks at all connections, and between two looks whether the configuration has an age by now.
+/// The longest time between two looks at all connections; and the time between two checks whether the configuration
+/// has an age by now.
 const MAX_WINDOW: Duration = Duration::from_secs(5);
 const OFF: Duration = Duration::from_secs(1);
-/// A shorter one would be rough beside ages of seconds.
+/// The shortest: a fixed time would be too coarse for ages of seconds.
 const MIN_WINDOW: Duration = Duration::from_millis(50);
 
 /// Runs until the process ends.
@@ -34,7 +35,7 @@ pub async fn run(shared: Arc<ProxyState>) {
     }
 }
 
-/// Who is told within this window, and when.
+/// The connections that are told within this window, and when.
 fn due(
     connections: &[Arc<ClientConnection>],
     age: Duration,
@@ -47,7 +48,7 @@ fn due(
         .filter_map(|connection| {
             let share = share(connection.session);
             let moment = moment(connection.opened, age, share);
-            // Those that could not go before are told again, and not all at once either.
+            // Those that could not end before are told again, and not all at once either.
             let moment = match moment < now {
                 true => now + window.mul_f64(share),
                 false => moment,
@@ -59,13 +60,13 @@ fn due(
     due
 }
 
-/// When a connection is old: up to a tenth earlier or later than its age, so that those which came together do not go
-/// together.
+/// When a connection counts as old: up to a tenth earlier or later than the age, so that connections that were opened
+/// together are not closed together.
 fn moment(opened: Instant, age: Duration, share: f64) -> Instant {
     opened + age.mul_f64(0.9 + 0.2 * share)
 }
 
-/// Where this session stands among all, 0 to 1. Its number is random.
+/// The place of this session among all, 0 to 1. Its number is random.
 fn share(SessionId(number): SessionId) -> f64 {
     let [high, low, ..] = number;
     f64::from(u16::from_be_bytes([high, low])) / 65_536.0
@@ -102,7 +103,7 @@ mod tests {
             let number = told_from(minute * 60 + 5) - told_from(minute * 60);
             assert!((50..100).contains(&number), "{number} in minute {minute}");
         }
-        // Those that cannot go are told again in each window, one behind the other.
+        // Those that cannot end are told again in each window, one after the other.
         let now = opened + 2 * AGE;
         let again = due(&all, AGE, now, MAX_WINDOW);
         assert_eq!(again.len(), all.len());

@@ -1,6 +1,6 @@
-//! What another primary means for the leases that the one before had granted. Since when it is the primary is entered on
-//! the server itself, so that all proxies, and one that starts later, say the same; and of every lease that this proxy has
-//! seen granted it is asked whether it is there.
+//! What another primary means for the leases that the previous one had granted. The time since when it is the primary
+//! is entered on the server itself, so that all proxies, even one that starts later, use the same time. And for every
+//! lease that this proxy has seen granted, the server is asked whether it has it.
 
 use std::time::{Duration, Instant};
 
@@ -22,17 +22,17 @@ use crate::state::{ProxyState, effects};
 
 /// How long a look may take: while writes are paused it waits, and is tried again.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
-/// How often an entry is read again that another proxy has written meanwhile.
+/// How often an entry is read again because another proxy has written it meanwhile.
 const MAX_TRIES: usize = 4;
 /// Runs of servers that are remembered.
 const MAX_FORMER: usize = 16;
-/// How long clients wait for the look at all leases. What was not looked at then is unknown for longer.
+/// How long clients wait for the look at all leases. Leases that were not looked at by then stay unknown for longer.
 const SURVEY_WITHIN: Duration = Duration::from_secs(2);
 /// Leases in one call.
 const BATCH: usize = 128;
 
-/// Another server is the primary, or the same one was started again. Connections to one that says itself that it is a
-/// replica are left to their clients: they are told so by their next write.
+/// Another server is the primary, or the same one was started again. Connections to a server that itself says that it
+/// is a replica are left open: their clients get an error for their next write.
 pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demoted: bool) {
     let server = &shared.backend.server;
     let era = server.begin_era();
@@ -46,40 +46,41 @@ pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demote
     let before = shared.backend.address.authority.take_before();
     let over = before.map_or(0, |before| shared.mirror.doubt_over(before));
     tracing::debug!(era, connections, leases, over, "another era has begun");
-    // What is held may have little time left.
+    // Leases that are held may have little time left.
     shared.renewals.all_are_due();
 }
 
 /// What is known of eras from one look to the next.
 #[derive(Default)]
 pub(super) struct Eras {
-    /// Over which the entry is looked at, in database 0.
+    /// The connection for the entry, in database 0.
     own: Option<Conversation>,
     /// Runs that were the primary before.
     former: Vec<String>,
-    /// The server that is the primary was not it meanwhile, so another one may have granted locks.
+    /// The server that is the primary was not the primary all the time, so another one may have granted locks
+    /// meanwhile.
     is_anew: bool,
-    /// It said of itself that it is a replica.
+    /// It said itself that it is a replica.
     was_demoted: bool,
     /// The entry was written since the proxy's own connection was made.
     is_written: bool,
-    /// What was entered last, on whichever server.
+    /// The last entry, on whichever server.
     known: Option<Era>,
     /// Where it was entered.
     home: Option<Home>,
-    /// What its server's clock said then.
+    /// The reading of its server's clock at that time.
     read: Option<Reading>,
-    /// It was said that the entry cannot be read or written.
+    /// It was logged that the entry cannot be read or written.
     is_reported: bool,
 }
 
 impl Eras {
-    /// The server said of itself that it is a replica.
+    /// The server said itself that it is a replica.
     pub(super) fn demoted(&mut self) {
         self.was_demoted = true;
     }
 
-    /// The proxy's own connection leads to this run, after it led to that one.
+    /// The proxy's own connection leads to `run` now, after it led to `before`.
     pub(super) fn connected(&mut self, run: &str, before: &str) {
         (self.own, self.is_written) = (None, false);
         let was_demoted = std::mem::take(&mut self.was_demoted);
@@ -97,10 +98,10 @@ impl Eras {
         }
     }
 
-    /// Reads what the server has entered of its era, and enters what this proxy knows beside it. With sentinels or
-    /// a cluster only once most of them name this server: until then another one may go on as the primary.
+    /// Reads what the server has entered of its era, and adds what this proxy knows. With sentinels or a cluster this
+    /// happens only once most of them name this server: until then another server may go on as the primary.
     pub(super) async fn look(&mut self, shared: &ProxyState, run: &str) {
-        // It is a word of the entry.
+        // The run id is one word of the entry.
         if run.is_empty() || run.contains(char::is_whitespace) {
             return;
         }
@@ -130,7 +131,8 @@ impl Eras {
         }
     }
 
-    /// What the clock of fencing tokens comes to that was known last, whichever server's it was: no token is higher by now.
+    /// The present time on the clock of fencing tokens that was known last, whichever server's it was: no token is
+    /// higher by now.
     fn tokens(&self, now: Instant) -> Option<RedisTime> {
         let (era, read) = (self.known.as_ref()?, self.read?);
         let passed = clock::ms(now.saturating_duration_since(read.sent));
@@ -175,8 +177,8 @@ impl Eras {
                 );
             }
             let text = found.as_bytes().map_or_else(String::new, |entry| String::from_utf8_lossy(entry).into_owned());
-            // In a cluster the entry's place changes with the slots of the node. What is found in the new one may be what
-            // another node had left there; what this proxy knows of the era goes on.
+            // In a cluster the place of the entry changes with the slots of the node. An entry that is found in the
+            // new place may have been left there by another node; what this proxy knows of the era stays valid.
             let is_moved = self.home.is_some_and(|before| before != home);
             let before = Era::read(&text).filter(|era| !is_moved || *era.run == *run);
             let before = before.or_else(|| self.known.clone().filter(|_| is_moved));
@@ -208,7 +210,7 @@ impl Eras {
             let is_first = server.reckoned().is_none();
             server.set_reckoned(Some(Reckoned { era, read }));
             if is_first {
-                // Until then no lease was renewed where there is a quarantine.
+                // In namespaces with a quarantine, no lease was renewed until then.
                 shared.renewals.all_are_due();
             }
             return Ok(());
@@ -234,7 +236,7 @@ fn time(answer: &Value) -> Option<RedisTime> {
     ms.checked_add(number(micros)? / 1000).map(RedisTime)
 }
 
-/// Looks for the leases of which it is unknown whether they are there.
+/// Looks for the leases for which it is unknown whether the server has them.
 pub(super) async fn survey(shared: &ProxyState) {
     let (unknown, over) = (shared.mirror.unknown(), shared.mirror.doubted());
     if unknown.is_empty() && over.is_empty() {
@@ -290,7 +292,7 @@ async fn survey_all<T>(
     Ok(lost)
 }
 
-/// What the look at one lease means. Returns whether its holder works on, and knows nothing of it.
+/// Handles the look at one lease. Returns whether its holder works on without knowing that the lease is lost.
 fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surveyed, Instant)) -> bool {
     let now = Instant::now();
     let (end, at) = match found {
@@ -320,13 +322,14 @@ fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surv
     true
 }
 
-/// What the look at a lease means that was over before. Returns whether the new primary has never had it: then somebody else may have
-/// been granted the lock while it was held.
+/// Handles the look at a lease that was over before. Returns whether the new primary has never had it: then another
+/// client may have been granted the lock while it was held.
 fn was_lost(shared: &ProxyState, over: &Over, (found, asked): (Surveyed, Instant)) -> bool {
     let is_lost = match found {
         Surveyed::Held(_) | Surveyed::Ended | Surveyed::RanOut => false,
         Surveyed::Lost => true,
-        // One that began when this was over is its successor, unless there were others of which nothing was heard here.
+        // A lease that began when this one was over is its successor, unless there were others that this proxy did
+        // not hear of.
         Surveyed::Another(age) => over.unheard || asked.checked_sub(age).is_none_or(|began| began + GRAIN < over.at),
     };
     if is_lost {

@@ -1,15 +1,15 @@
-//! Keeps Redis from closing the connections of clients that hold a lock which is kept alive: a client that works says nothing
-//! meanwhile.
+//! Keeps Redis from closing the connections of clients that hold a lease that is kept alive: a client that works
+//! sends nothing meanwhile.
 
 use std::time::{Duration, Instant};
 
 use crate::backend::{BackendError, Conversation, server_info};
 use crate::state::ProxyState;
 
-/// Between two looks at what it is set to.
+/// Between two checks of the server's setting.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How often the connections of holders are used where it is unknown after which time the server closes idle ones. Services
-/// that do not tell let one choose 20 s or more.
+/// How often the connections of holders are used if it is unknown after which time the server closes idle ones.
+/// Services that do not report the setting allow values from 20 s up.
 const USED_EVERY: Duration = Duration::from_secs(15);
 
 /// See the module.
@@ -40,7 +40,7 @@ impl Holders {
         }
         let pause = match self.timeout {
             Some(0) => return Ok(()),
-            // A third, so that one that comes late is still in time.
+            // A third, so that a use that comes late is still in time.
             Some(seconds) => Duration::from_secs(seconds) / 3,
             None => USED_EVERY,
         };

@@ -1,5 +1,5 @@
-//! Where on a node of a cluster the keys of the proxy's own stand that are about no lock: in the lowest slot that it has. A
-//! server that is no such node has them under fixed names.
+//! Where on a node of a cluster the proxy keeps its own keys that belong to no lock: in the node's lowest slot. On a
+//! server that is no such node they have fixed names.
 
 use lockwarden_lock::companion::Home;
 
@@ -7,7 +7,7 @@ use crate::backend::server_info::{self, Report};
 use crate::backend::{BackendError, Conversation};
 use crate::state::ProxyState;
 
-/// Asks a node of a cluster which slots it has by now. `is_untold`: it was said that it does not tell.
+/// Asks a node of a cluster which slots it has now. `is_untold`: it was logged that it does not say.
 pub(super) async fn look(
     shared: &ProxyState,
     conversation: &mut Conversation,
@@ -35,7 +35,7 @@ pub(super) async fn look(
         },
     };
     if shared.backend.server.set_home(report.cluster, home) {
-        // It is entered anew in the other place.
+        // The mark is entered again in the other place.
         shared.prefix_mark.another_server().await;
     }
     Ok(())

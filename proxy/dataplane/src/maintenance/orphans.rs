@@ -1,5 +1,5 @@
-//! Finds the leases that other proxies leave: those whose entries in the index are overdue. It says what is to be
-//! asked and what follows from the answers; `renewals` asks, `holders::handover` looks for their clients.
+//! Finds the leases that other proxies have left: those whose entries in the index are overdue. It says what is to be
+//! asked and what follows from the replies; `renewals` asks, `holders::handover` looks for their clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,17 +28,17 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// Between two pages of overdue entries.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where the looking stands.
+/// The state of the search.
 pub(super) struct Orphans {
-    /// When the index is looked at next; never where this user may not.
+    /// When the index is next looked at; `None` if this user may not.
     due: Option<Instant>,
     /// After a failure nothing is asked until then.
     paused_until: Option<Instant>,
     /// A look is under way.
     is_asked: bool,
-    /// Overdue entries that were told before, of more than one page.
+    /// Overdue entries that were returned before, if there is more than one page.
     skip: usize,
-    /// Looks for the clients of what was found.
+    /// Looks for the clients of the leases that were found.
     search: Option<JoinHandle<()>>,
     failures: Failures,
 }
@@ -72,7 +72,7 @@ impl Orphans {
         self.skip
     }
 
-    /// What to write, and then to look, if it is time for either. A node without slots has no index.
+    /// The entries to write, and then to look, if it is time for either. A node without slots has no index.
     pub(super) fn next_question(&mut self, shared: &ProxyState, now: Instant) -> Option<(IndexWork, Home)> {
         let due = self.due.filter(|_| !self.is_asked && self.writes(now))?;
         if now < due && !shared.renewals.has_listing(now) {
@@ -93,14 +93,14 @@ impl Orphans {
         self.skip = 0;
         let again = Instant::now() + MAX_PAUSE;
         self.paused_until = Some(again);
-        // Its slot moves, and the next look asks where it is.
+        // Its slot is being moved, and the next look asks where it is.
         if !(in_cluster && is_of_slot(error)) {
             self.failures.count(error);
             self.failures.log(false);
         }
         let error = String::from_utf8_lossy(error);
-        // Inside a script Redis words it otherwise. Where a cluster hides behind one address, the index may be another node's; on
-        // a node, its slot has moved, and the next index is in another one.
+        // Inside a script Redis words it otherwise. If a cluster is hidden behind one address, the index may be on
+        // another node; on a node, the slot has moved, and the next index is in another slot.
         let is_for_good = lacks_rights(&error) || error.starts_with("MOVED ") && !in_cluster;
         self.due = (!is_for_good).then_some(again);
     }
@@ -110,8 +110,8 @@ impl Orphans {
         self.failures.log(true);
     }
 
-    /// What the index said: the leases to look at, by database, and since when each is overdue. Reckoned from when it
-    /// was asked: rather too early than too late.
+    /// The leases to look at according to the index, by database, and since when each is overdue. Counted from when
+    /// the index was asked: rather too early than too late.
     pub(super) fn overdue(
         &mut self,
         shared: &ProxyState,
@@ -132,8 +132,7 @@ impl Orphans {
             let next = indexed.next.unwrap_or(MAX_PAUSE);
             self.due = Some(now + next.clamp(MIN_PAUSE, MAX_PAUSE));
         } else {
-            // The page before stays overdue until a proxy answers for its leases, so the next look begins
-            // behind it.
+            // The previous page stays overdue until a proxy answers for its leases, so the next look begins after it.
             self.skip += MAX_BATCH;
             self.due = Some(now + PAGE_PAUSE);
         }
@@ -152,7 +151,7 @@ impl Orphans {
         by_db
     }
 
-    /// What became of these leases.
+    /// Handles what became of these leases.
     pub(super) fn found(
         &mut self,
         shared: &Arc<ProxyState>,
@@ -173,7 +172,7 @@ impl Orphans {
             }
         }
         if !left.is_empty() {
-            // Looking for clients takes time, and no renewal is to wait behind it.
+            // Looking for clients takes time, and no renewal may wait for it.
             let shared = shared.clone();
             self.search = Some(tokio::spawn(async move {
                 for found in left {
@@ -194,7 +193,7 @@ fn left_by_others(shared: &ProxyState, word: Bytes) -> Option<IndexEntry> {
     match shared.renewals.entry(&key) {
         None => Some(entry),
         Some(own) => {
-            // Its own is late; another one is of terms that are not in force any more.
+            // This lease's own entry is late; a different one has terms that are not in force any more.
             if own != entry {
                 shared.renewals.is_stale(word);
             }

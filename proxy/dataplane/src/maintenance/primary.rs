@@ -1,12 +1,12 @@
-//! Which server is the primary, and what happens when it is another: the connections to the old one are cut at once. A
-//! failover leaves the old primary taking writes for some ten seconds, all of which are lost, and with them every lock
-//! that was granted there.
+//! Which server is the primary, and what happens when it changes: the connections to the old one are cut at once.
+//! After a failover the old primary goes on taking writes for some ten seconds. All of these are lost, and with them
+//! every lock that was granted there.
 
 use crate::backend::sentinel::Named;
 use crate::backend::{BackendError, Switch};
 use crate::state::ProxyState;
 
-/// The primary that the authority names, which the proxy turns to from here on.
+/// The primary that the authority names, which the proxy follows from here on.
 pub(super) async fn followed(shared: &ProxyState) -> Result<Option<Named>, BackendError> {
     let authority = &shared.backend.address.authority;
     let named = authority.find().await?;
@@ -16,7 +16,7 @@ pub(super) async fn followed(shared: &ProxyState) -> Result<Option<Named>, Backe
     Ok(named)
 }
 
-/// The primary that the proxy turned to last, if any.
+/// The primary that the proxy followed last, if any.
 pub(super) fn last(shared: &ProxyState) -> Option<Named> {
     shared.backend.address.authority.turned_to()
 }
@@ -36,7 +36,7 @@ pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> Ba
     BackendError::PrimaryChanged { name }
 }
 
-/// Nothing more is said to the old primary, and nothing that it says is heard.
+/// Nothing more is sent to the old primary, and nothing that it sends is used.
 pub(super) fn leave(shared: &ProxyState) {
     shared.backend.server.begin_era();
     shared.backend.server.set_reckoned(None);

@@ -1,20 +1,20 @@
-//! What Redis refuses again and again to the connection that renews: one line of log for many refusals, and one when it succeeds
+//! Repeated refusals of Redis on the connection that renews: one log line for many refusals, and one when it succeeds
 //! again.
 
 use std::time::{Duration, Instant};
 
-/// How soon after the first line the same trouble is told again; then twice as long, and so on.
+/// How soon after the first line the same trouble is logged again; the pause is doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The longest time between two lines about the same trouble.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// What was refused since it succeeded last.
+/// The refusals since the last success.
 pub(super) struct Failures {
-    /// What that means.
+    /// What they mean, for the log.
     trouble: &'static str,
-    /// What its end means.
+    /// What their end means, for the log.
     all_clear: &'static str,
-    /// Since the last line.
+    /// Refusals since the last line.
     untold: u64,
     last: String,
     told: Option<Told>,
@@ -22,7 +22,7 @@ pub(super) struct Failures {
 
 /// The last line.
 struct Told {
-    /// Its error, without what differs from one to the next.
+    /// Its error, without the parts that differ from one refusal to the next.
     error: String,
     next: Instant,
     pause: Duration,

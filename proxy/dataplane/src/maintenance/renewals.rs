@@ -1,7 +1,7 @@
-//! Renews the leases whose TTL the proxy chose, over a connection of its own, so that nothing else
-//! that the proxy does of its own accord can hold a renewal up. What ends first goes first, many
-//! leases in one call. Where that connection may not log in, each holder's own renews. The same
-//! connection writes the index of kept leases and finds those that other proxies leave (`orphans`).
+//! Renews the leases whose TTL the proxy chose, over a connection of its own, so that no other work of the proxy can
+//! delay a renewal. The lease that ends first is renewed first, many leases in one call. If that connection may not
+//! log in, each holder's own connection renews. The same connection writes the index of kept leases and finds those
+//! that other proxies leave (`orphans`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::backend::{BackendError, Conversation};
 use crate::registry::renewals::{IndexWork, KeptLease};
 use crate::state::{ProxyState, effects, quarantine};
 
-/// Calls that are on their way at once: the second hides the way there and back, so that a long way to Redis does not
-/// bound how many leases can be kept alive.
+/// Calls that are under way at once: the second hides the round trip, so that a long way to Redis does not limit how
+/// many leases can be kept alive.
 const MAX_CALLS: usize = 2;
 /// Between two tries to connect: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// Between two looks whether the proxy's own connection may log in by now.
+/// Between two checks whether the proxy's own connection may log in by now.
 const NO_LOGIN_PAUSE: Duration = Duration::from_secs(10);
-/// Between two looks whether there may be anything to renew.
+/// Between two checks whether there may be anything to renew.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A renewal waits for a watched key until this part of the TTL is left.
 const WATCHED_UNTIL: u32 = 4;
@@ -43,13 +43,13 @@ pub type RenewAll = oneshot::Sender<()>;
 pub async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<RenewAll>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        // Without a lease that is or could be renewed there is no connection.
+        // There is no connection while no lease is renewed or could need it.
         while shared.renewals.is_empty() && !shared.active.load().enforces_any() {
             tokio::select! {
                 () = shared.renewals.changed() => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
                 order = orders.recv() => match order {
-                    // Who asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     Some(done) => { let _ = done.send(()); }
                     None => return,
                 },
@@ -70,7 +70,8 @@ pub async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<RenewAll>) 
                 over_holders(&shared, until, &mut orders).await;
                 shared.renewals.renew_over_holders(false);
             }
-            // The holders' connections are left alone: what is sent on one that breaks costs its client.
+            // The holders' connections are left alone: if one breaks after a request was sent on it, its client loses
+            // it.
             Err(Unusable::Broken(error)) => {
                 tracing::debug!(%error, "the connection that renews leases was lost");
                 tokio::time::sleep(pause).await;
@@ -80,7 +81,7 @@ pub async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<RenewAll>) 
     }
 }
 
-/// Why the connection is of no use.
+/// Why the connection cannot be used.
 enum Unusable {
     /// It wants a password that the proxy does not have.
     NoLogin,
@@ -93,14 +94,14 @@ impl From<BackendError> for Unusable {
     }
 }
 
-/// Has the holders' own connections renew what is due until then.
+/// Has the holders' own connections renew the leases that become due until then.
 async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Receiver<RenewAll>) {
     loop {
         let now = Instant::now();
         if now >= until {
             return;
         }
-        // Without a bound: each goes over its holder's connection and not into one call.
+        // Without a limit: each renewal uses its holder's connection, and they do not share one call.
         for (key, lease) in shared.renewals.take_due(now, usize::MAX) {
             if now > lease.ends {
                 shared.renewals.ended(&key, &lease);
@@ -115,7 +116,7 @@ async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Re
             order = orders.recv() => match order {
                 Some(done) => {
                     shared.renewals.all_are_due();
-                    // They are asked to; who asked may have stopped waiting.
+                    // The sessions have been asked to; the caller may have stopped waiting.
                     let _ = done.send(());
                 }
                 None => return,
@@ -124,10 +125,10 @@ async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Re
     }
 }
 
-/// The connection, and the calls that are on their way.
+/// The connection, and the calls that are under way.
 struct Renewals<'a> {
     shared: &'a Arc<ProxyState>,
-    /// In which the backend's name was looked up for it.
+    /// The era in which the backend's name was looked up for it.
     era: u64,
     conversation: Conversation,
     /// The database that is selected, if that is known.
@@ -135,7 +136,7 @@ struct Renewals<'a> {
     calls: VecDeque<Call>,
     orphans: Orphans,
     failures: Failures,
-    /// It was told so.
+    /// It was logged that it cannot wait for replicas.
     cannot_wait: bool,
 }
 
@@ -148,7 +149,7 @@ struct Call {
     asks: bool,
     form: Form,
     sent: Instant,
-    /// What replicas are asked to confirm behind it.
+    /// The confirmation that replicas are asked for after it.
     waits: Option<Durability>,
 }
 
@@ -156,7 +157,7 @@ struct Call {
 enum Question {
     /// Leases of one database.
     Renew(Vec<(DbKey, KeptLease)>),
-    /// What is written to the index, which stands there; the answer says what is overdue.
+    /// What is written to the index in this place; the reply says what is overdue.
     Index(IndexWork, Home),
     /// Overdue entries of leases of one database, and since when each is overdue.
     Orphans(Vec<(IndexEntry, Instant)>),
@@ -204,7 +205,7 @@ impl<'a> Renewals<'a> {
             if text.starts_with(b"NOAUTH") {
                 return Err(Unusable::NoLogin);
             }
-            // Who may not send PING may renew all the same, and so may anybody where the server does not have it.
+            // A user who may not send PING may still renew, and so may any user of a server that has no PING.
             if !text.starts_with(b"NOPERM") && !text.starts_with(b"ERR unknown command") {
                 return Err(refused(&text));
             }
@@ -238,7 +239,7 @@ impl<'a> Renewals<'a> {
             if self.era != self.shared.backend.server.era() {
                 return Err(refused(b"another server stands behind the backend's name"));
             }
-            // What is renewed on a server that is the primary no more is lost.
+            // A renewal on a server that is not the primary any more is lost.
             if !self.shared.standstill.look(Instant::now()) {
                 self.shared.standstill.is_over().await;
                 continue;
@@ -260,9 +261,9 @@ impl<'a> Renewals<'a> {
             }
             let address = &self.shared.backend.address;
             address.stay_logged_in(&mut self.conversation).await?;
-            // Nothing is due and no call is on its way, so all are renewed.
+            // Nothing is due and no call is under way, so all leases are renewed.
             if let Some(done) = asked.take() {
-                // Who asked may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = done.send(());
             }
             let due = self.shared.renewals.next_due(now, self.orphans.writes(now));
@@ -288,7 +289,7 @@ impl<'a> Renewals<'a> {
         }
     }
 
-    /// Sends calls for these leases, one for each database and each number of replicas that are to confirm it.
+    /// Sends calls for these leases, one for each database and each number of replicas that have to confirm.
     async fn send_renewals(&mut self, leases: Vec<(DbKey, KeptLease)>, now: Instant) -> Result<(), BackendError> {
         let leases = promised(self.shared, leases, now);
         let mut leases = wait_for_watchers(self.shared, leases, now);
@@ -308,7 +309,7 @@ impl<'a> Renewals<'a> {
         self.shared.backend.server.locks_a_call(MAX_BATCH)
     }
 
-    /// What replicas are to confirm of a renewal of this lease.
+    /// The confirmation by replicas that a renewal of this lease needs.
     fn durability(&self, key: &DbKey) -> Option<Durability> {
         let active = self.shared.active.load();
         let details = active.of_lock(&key.key);
@@ -345,7 +346,7 @@ impl<'a> Renewals<'a> {
         Ok(())
     }
 
-    /// Reads the answer to a call.
+    /// Reads the reply to a call.
     async fn read(&mut self, call: Call) -> Result<(), Unusable> {
         let selected = match call.selects {
             true => Some(self.conversation.read().await?),
@@ -360,7 +361,7 @@ impl<'a> Renewals<'a> {
             None => None,
         };
         let refusal = selected.as_ref().and_then(Value::as_error);
-        // What was asked in the wrong database changed nothing there: no lease has that name.
+        // A call in the wrong database changed nothing there: no lease has that name.
         let refusal = refusal.inspect(|_| self.db = None);
         let mut succeeded = false;
         match refusal.or(answer.as_error()) {
@@ -387,7 +388,7 @@ impl<'a> Renewals<'a> {
 
     async fn refused(&mut self, call: Call, text: &[u8]) -> Result<(), BackendError> {
         match call.question {
-            // One lock that this user may not touch must not cost the others.
+            // One lock that this user may not touch must not affect the others.
             Question::Renew(leases) if leases.len() > 1 => {
                 for lease in leases {
                     self.send(Question::Renew(vec![lease]), call.form).await?;
@@ -400,7 +401,7 @@ impl<'a> Renewals<'a> {
         Ok(())
     }
 
-    /// What replicas said to a call: where too few have it, the leases are due again in half the time.
+    /// Handles the replicas' confirmation of a call: if too few have it, the leases are due again in half the time.
     fn confirmed(&mut self, call: &Call, confirmed: Option<&Value>) {
         let (Question::Renew(leases), Some(wanted), Some(confirmed)) = (&call.question, call.waits, confirmed) else {
             return;
@@ -454,7 +455,7 @@ impl<'a> Renewals<'a> {
     }
 }
 
-/// These, as many in one call as it may name.
+/// Splits these into calls, with as many in each as a call may name.
 fn in_calls<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = Vec<T>> {
     let mut all = all.into_iter();
     std::iter::from_fn(move || {
@@ -463,7 +464,8 @@ fn in_calls<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = Vec<T>> {
     })
 }
 
-/// A lease of which nothing may be promised now is not renewed: it may be another client's by the time that its TTL ends.
+/// A lease to which nothing may be promised now is not renewed: the lock may be another client's by the time that its
+/// TTL ends.
 fn promised(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant) -> Vec<(DbKey, KeptLease)> {
     due.retain(|(key, lease)| {
         if quarantine::longest_ms(shared, key, now) != Some(0) {
@@ -478,8 +480,8 @@ fn promised(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant)
     due
 }
 
-/// Whether an error says that leases cannot be renewed on this server now: what its name stands for may
-/// be another by now.
+/// Whether an error means that leases cannot be renewed on this server now: the backend's name may lead to another
+/// server by now.
 fn means_another_server(error: &[u8]) -> bool {
     [&b"READONLY"[..], b"MASTERDOWN", b"LOADING", b"NOAUTH"].iter().any(|code| error.starts_with(code))
 }
@@ -489,7 +491,7 @@ fn refused(error: &[u8]) -> Unusable {
     Unusable::Broken(BackendError::Login(text))
 }
 
-/// Puts off what a session of this proxy watches, as long as there is time.
+/// Delays the renewal of keys that a session of this proxy watches, as long as there is time.
 fn wait_for_watchers(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant) -> Vec<(DbKey, KeptLease)> {
     // A renewal changes the key's TTL, which Redis counts as a change: it would make the watcher's EXEC fail.
     due.retain(|(key, lease)| {

@@ -1,5 +1,6 @@
-//! Asks every sentinel each second where the primary is, and at once when one of them tells of a failover. What they say
-//! is weighed in `backend::sentinel`; a server that only some of them name is asked here whether it can prove its descent.
+//! Asks every sentinel each second where the primary is, and at once when one of them reports a failover.
+//! `backend::sentinel` weighs their answers; a server that only some of them name is asked here whether it can prove
+//! its descent.
 
 mod hearing;
 
@@ -17,12 +18,12 @@ use hearing::Hearing;
 
 /// Between two questions to one sentinel. What it pushes comes sooner.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks whether sentinels have named others, and whether they are heard.
+/// Between two checks whether sentinels have named others, and whether they are heard.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a server may take to prove its descent. It is asked again as long as some sentinel names it.
 const PROVED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs until the process ends; returns at once where there are no sentinels.
+/// Runs until the process ends; returns at once if there are no sentinels.
 pub async fn run(shared: Arc<ProxyState>) {
     let Some(sentinels) = shared.backend.address.authority.sentinels().cloned() else {
         return;
@@ -82,7 +83,7 @@ async fn ask_one(sentinels: Arc<Sentinels>, place: Place) {
     }
 }
 
-/// One connection that asks and one that listens, from their making to the end of either.
+/// One connection that asks and one that listens, from their opening to the end of either.
 async fn converse(sentinels: &Sentinels, place: &Place) -> Result<std::convert::Infallible, SentinelError> {
     let mut asking = sentinels.converse(place).await?;
     let mut listening = sentinels.converse(place).await?;
@@ -91,7 +92,7 @@ async fn converse(sentinels: &Sentinels, place: &Place) -> Result<std::convert::
         let at = Instant::now();
         let asked = asking.ask(sentinels.name()).await?;
         sentinels.told(place, Ok(asked), at);
-        // It told of a failover, or it is time to ask.
+        // It reported a failover, or it is time to ask.
         if let Ok(Err(error)) = timeout(ASK_EVERY, listening.hear()).await {
             return Err(error);
         }

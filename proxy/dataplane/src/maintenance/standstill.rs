@@ -1,5 +1,5 @@
-//! Notices that this process stood still, and asks then who is the primary: each sentinel anew, or each server itself. Until
-//! then sessions forward nothing, and what leads to another server is cut before they do.
+//! Notices that this process stood still, and then asks which server is the primary: each sentinel again, or each
+//! server itself. Until then sessions forward nothing, and connections to another server are cut before they do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,9 +12,9 @@ use crate::backend::sentinel::Sentinels;
 use crate::state::ProxyState;
 use crate::state::standstill::TOO_LONG;
 
-/// Between two looks at the time.
+/// Between two looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
-/// An answer is not waited for longer: a server that is down is noticed elsewhere.
+/// A reply is not waited for longer than this: a server that is down is noticed elsewhere.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -23,7 +23,7 @@ pub async fn run(shared: Arc<ProxyState>) {
     tokio::join!(look_at_the_time(&shared), ask_after_gaps(&shared));
 }
 
-/// A machine that slept may not count that on the clock that only goes on, but it does on that of the day.
+/// A machine's sleep may not count on the monotonic clock, but it does on the clock of the day.
 async fn look_at_the_time(shared: &ProxyState) {
     let (mut was, mut day) = (Instant::now(), SystemTime::now());
     loop {
@@ -58,7 +58,7 @@ async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
     }
     if let Some(sentinels) = shared.backend.address.authority.sentinels() {
         ask_sentinels(sentinels).await;
-        // What leads to another server than they name is cut by then.
+        // Connections to another server than they name are cut by then.
         while sentinels.turned_to() != sentinels.named() {
             sleep(LOOK_EVERY).await;
         }
@@ -76,7 +76,7 @@ async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
     }
 }
 
-/// All at the same time: one that is not there takes half a second.
+/// Asks all at the same time: one that is not there takes half a second.
 async fn ask_sentinels(sentinels: &Arc<Sentinels>) {
     let mut asking = JoinSet::new();
     for place in sentinels.places() {

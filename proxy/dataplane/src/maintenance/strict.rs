@@ -1,5 +1,5 @@
-//! Looks at each heartbeat whether the server is what `durability = "strict:…"` needs. What is found is read by
-//! `state::quarantine`; here it is said in the log, when it is news.
+//! Checks at each heartbeat whether the server meets the needs of `durability = "strict:…"`. `state::quarantine`
+//! reads the result; here it is logged, if it is news.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::state::ProxyState;
 /// Why a namespace grants no lock, by its name.
 pub(super) type Unmet = BTreeMap<Arc<str>, String>;
 
-/// Asks only where a namespace wants to know.
+/// Asks only if a namespace has strict `durability`.
 pub(super) async fn look(shared: &ProxyState, own: &mut Conversation, known: &mut Unmet) -> Result<(), BackendError> {
     let active = shared.active.load();
     if active.details.iter().all(|details| details.strict().is_none()) {
@@ -23,7 +23,7 @@ pub(super) async fn look(shared: &ProxyState, own: &mut Conversation, known: &mu
         return Ok(());
     }
     let answer = own.ask(&["INFO"]).await?;
-    // Busy with a script, it grants nothing either.
+    // A server that is busy with a script grants nothing either.
     if !answer.as_error().is_some_and(|text| is_for_now(text)) {
         shared.backend.strict.set_said(Said::read(&answer));
     }
@@ -31,7 +31,7 @@ pub(super) async fn look(shared: &ProxyState, own: &mut Conversation, known: &mu
     Ok(())
 }
 
-/// Says which namespaces grant no lock from now on, and which do again.
+/// Logs which namespaces grant no lock from now on, and which do again.
 fn report(shared: &ProxyState, active: &Active, known: &mut Unmet) {
     let said = shared.backend.strict.said();
     let mut now = Unmet::new();

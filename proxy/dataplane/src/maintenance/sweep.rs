@@ -1,8 +1,8 @@
-//! The sweeper: a slow walk over the keys of the server that finds the locks that no client has shown
-//! to this proxy, because they are older than it or went around it. It counts them, shows governed
-//! ones in the view, and gives those without TTL one where their namespace says `adopt = "cap"`. A lease without TTL that was
-//! granted while its namespace was only watched gets one as soon as it is enforced, and is kept alive from then on.
-//! It walks on the connection for chores, a page at a time, so that it is never in anybody's way.
+//! The sweeper: a slow walk over the keys of the server. It finds the locks that no client has shown to this proxy,
+//! because they are older than it or went around it. It counts them, shows governed ones in the view, and gives those
+//! without a TTL one if their namespace says `adopt = "cap"`. A lease without a TTL that was granted while its
+//! namespace was only watched gets one as soon as the namespace is enforced, and is kept alive from then on. The
+//! sweeper walks on the connection for chores, a page at a time, so that it delays no other work.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::{HashSet, VecDeque};
@@ -38,9 +38,9 @@ const BATCH: usize = 100;
 pub(crate) struct Sweeper {
     interval: Option<Duration>,
     due: Instant,
-    /// What was in force when the walk began.
+    /// The configuration in force when the walk began.
     active: Option<Arc<Active>>,
-    /// What that gives to locks without a TTL, by namespace.
+    /// The terms that it gives to locks without a TTL, by namespace.
     terms: Vec<SweepTerms>,
     /// Databases that are still to be walked, the current one first.
     databases: VecDeque<u32>,
@@ -49,9 +49,9 @@ pub(crate) struct Sweeper {
     endless: Vec<Bytes>,
     /// The values of its locks.
     values: Values,
-    /// Leases without a TTL that the last walk has named.
+    /// Leases without a TTL that the last walk has logged by name.
     named: HashSet<DbKey>,
-    /// The walks that came to their end.
+    /// The walks that were completed.
     walks: u64,
 }
 
@@ -61,11 +61,11 @@ struct Found {
     counts: SweepCounts,
     /// Leases that were given a TTL.
     given: Longest,
-    /// Leases without a TTL that are older than they would have become in enforce mode without a holder.
+    /// Leases without a TTL that are older than a lease without a holder would become in enforce mode.
     endless: Longest,
 }
 
-/// Leases, of which those are named that are held for longest.
+/// Leases; those that have been held for longest are named.
 #[derive(Clone, Default)]
 struct Longest {
     count: u64,
@@ -91,7 +91,7 @@ impl Longest {
 }
 
 impl Sweeper {
-    /// Walks at once, and again so long after each walk; `None` never.
+    /// Walks at once, and again this long after each walk; `None`: never.
     pub(crate) fn new(interval: Option<Duration>) -> Sweeper {
         Sweeper {
             interval,
@@ -108,7 +108,7 @@ impl Sweeper {
         }
     }
 
-    /// When the next page is due: at once where something else is in force since the walk began.
+    /// When the next page is due: at once if the configuration has changed since the walk began.
     pub(crate) fn due(&mut self, active: &Arc<Active>) -> Option<Instant> {
         if !self.walks_under(active) {
             self.due = self.due.min(Instant::now());
@@ -121,7 +121,7 @@ impl Sweeper {
         self.active.as_ref().is_none_or(same)
     }
 
-    /// Looks at one page. The conversation is left in the database that it answers.
+    /// Looks at one page. The conversation is left in the database that is returned.
     pub(crate) async fn step(
         &mut self,
         shared: &Arc<ProxyState>,
@@ -131,7 +131,7 @@ impl Sweeper {
             return Ok(None);
         };
         let active = shared.active.load_full();
-        // Namespaces are known by their place, which a reload may have changed; and a mode makes a difference.
+        // Namespaces are known by their place, which a reload may have changed; and the mode matters.
         if self.databases.is_empty() || !self.walks_under(&active) {
             self.databases = databases(conversation).await?;
             self.cursor = START;
@@ -150,7 +150,7 @@ impl Sweeper {
             if self.look(shared, &active, db, batch, conversation).await? {
                 continue;
             }
-            // One lock that this user may not touch must not cost the others.
+            // One lock that this user may not touch must not affect the others.
             for one in batch.chunks(1).filter(|_| batch.len() > 1) {
                 self.look(shared, &active, db, one, conversation).await?;
             }
@@ -181,7 +181,7 @@ impl Sweeper {
         conversation.send(&requests).await?;
         conversation.read().await?;
         let reply = conversation.read().await?;
-        // Where this user may not scan, a walk ends as if nothing was there.
+        // If this user may not scan, a walk ends as if there were no keys.
         let (cursor, keys) = match reply.as_items() {
             Some([cursor, keys]) => (cursor.as_bytes().cloned(), keys.as_items()),
             _ => (None, None),
@@ -195,7 +195,7 @@ impl Sweeper {
             .collect())
     }
 
-    /// Looks at some locks in one step. Returns whether that was answered: else nothing was done.
+    /// Looks at some locks in one step. Returns whether that was answered: if not, nothing was done.
     async fn look(
         &mut self,
         shared: &Arc<ProxyState>,
@@ -298,7 +298,7 @@ impl Sweeper {
             let named = endless.named.iter().map(|(_, key)| key.clone());
             self.named.extend(named);
             let ungoverned = found.ungoverned_finite + found.ungoverned_endless;
-            // The first walk tells an operator what is there; later ones tell only of what they have changed.
+            // The first walk tells an operator what is there; later ones only report what they have changed.
             if found.adopted > 0 || (self.walks == 1 && ungoverned + found.governed > 0) {
                 tracing::info!(
                     namespace = %details.name,
@@ -313,7 +313,7 @@ impl Sweeper {
     }
 }
 
-/// A lease without a TTL has one from now on.
+/// A lease without a TTL has got one.
 fn got_ttl(
     shared: &ProxyState,
     details: &NamespaceDetails,
@@ -336,10 +336,10 @@ fn keep_alive(shared: &Arc<ProxyState>, kept: Vec<(IndexEntry, RecordedLease, Du
         return;
     }
     let shared = shared.clone();
-    // Looking for clients takes time, in which nothing else is to wait.
+    // Looking for clients takes time, for which nothing else should wait.
     tokio::spawn(async move {
         for (entry, lease, ttl) in kept {
-            // From whoever has come after its holder left, the lease is kept.
+            // The lease is not given to a connection that was opened after its holder left.
             let left = shared.clients.left(lease.session);
             let entry = if left.is_some() { entry.offer() } else { entry };
             let found = handover::Found { entry, asked, overdue: left.unwrap_or(asked), lease, ttl };
@@ -351,12 +351,12 @@ fn keep_alive(shared: &Arc<ProxyState>, kept: Vec<(IndexEntry, RecordedLease, Du
     });
 }
 
-/// Locks that are named: of those that hold the same value, and of those without a TTL.
+/// Locks that are named in the log: of those that hold the same value, and of those without a TTL.
 const MAX_NAMED: usize = 3;
 /// Values that one walk tells apart; further ones are not looked for.
 const MAX_SWEPT: usize = 65_536;
 
-/// What a walk has seen of values, by what stands for them.
+/// How often a walk has seen each value, by a name that stands for the value.
 type Values = HashMap<(NamespaceId, Bytes), Equal>;
 
 fn saw(values: &mut Values, namespace: NamespaceId, value: Bytes, key: &Bytes) {
@@ -375,15 +375,15 @@ fn saw(values: &mut Values, namespace: NamespaceId, value: Bytes, key: &Bytes) {
 /// Strays that are remembered.
 const MAX_STRAYS: usize = 1_000;
 
-/// Where a walk begins, and what says that it is at its end.
+/// The cursor with which a walk begins, and which marks its end.
 const START: Bytes = Bytes::from_static(b"0");
 
 fn in_database(db: u32, key: &Bytes) -> DbKey {
     DbKey::new(db, key.clone())
 }
 
-/// A lock is there without a record, where there was a lease before the walk looked that still is the
-/// last that this proxy knows of: if its time was not over, somebody has changed it around all
+/// A lock is there without a record, although before the walk looked there was a lease that still is the last that
+/// this proxy knows of. If the time of that lease was not over, the lock was changed on the server, around all
 /// proxies.
 fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
     let lives = |lease: &Lease| lease.ends.is_none_or(|ends| ends > now + SURELY_BEFORE_END);

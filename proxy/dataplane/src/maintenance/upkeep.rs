@@ -1,5 +1,5 @@
-//! What is done for each server behind the process, from when it is met until it is gone: its own connection, its chores, its
-//! renewals. Where there is a cluster, its servers come and go with the map.
+//! The work for each server behind the process, from when it is met until it is gone: its own connection, its chores,
+//! its renewals. In a cluster, servers come and go with the map.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +18,15 @@ use crate::backend::cluster::{ShardId, Slots};
 use crate::registry::clients::Holder;
 use crate::state::ProxyState;
 
-/// A shard that has had no slots for so long is over. Until then what its clients have there is looked after.
+/// A shard that has had no slots for this long is over. Until then its clients' leases there are still kept.
 const WITHOUT_SLOTS: Duration = Duration::from_secs(60);
-/// Between two looks whether one is, and for changes of the map that were missed.
+/// Between two checks whether a shard is over, and for changes of the map that were missed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After the map has changed, leases are looked at again for so long.
+/// For this long after the map has changed, leases are checked again.
 const REHOMED_WITHIN: Duration = Duration::from_secs(5);
 /// How long all leases may take to be renewed before the process ends.
 const RENEWED_WITHIN: Duration = Duration::from_secs(2);
-/// Few give orders, and they wait for what comes of them.
+/// Only few orders come at once, and their callers wait for the result.
 const MAX_ORDERS: usize = 4;
 
 /// See the module.
@@ -35,9 +35,9 @@ pub struct Upkeep {
     servers: Mutex<BTreeMap<ShardId, Kept>>,
 }
 
-/// One server that is looked after.
+/// One server and the work for it.
 struct Kept {
-    /// Ends what is done for it.
+    /// Ends that work when dropped.
     _tasks: JoinSet<()>,
     breaking: mpsc::Sender<BreakOrder>,
     renewing: mpsc::Sender<RenewAll>,
@@ -46,12 +46,12 @@ struct Kept {
 }
 
 impl Upkeep {
-    /// Which serves what this says.
+    /// Upkeep that serves clients as this judgement says.
     pub fn new(judgement: Judgement) -> Arc<Upkeep> {
         Arc::new(Upkeep { judgement, servers: Mutex::default() })
     }
 
-    /// Looks after this server, until it is over. Called in a runtime.
+    /// Starts the work for this server, until it is over. Must be called in a runtime.
     pub fn begin(&self, shared: &Arc<ProxyState>) {
         let (breaking, inbox) = mpsc::channel(MAX_ORDERS);
         let (renewing, orders) = mpsc::channel(1);
@@ -71,12 +71,12 @@ impl Upkeep {
         self.servers().insert(shared.backend.shard, kept);
     }
 
-    /// Takes orders to break a lease of this lock's server.
+    /// The channel for orders to break a lease on this shard's server.
     pub fn breaks(&self, shard: ShardId) -> Option<mpsc::Sender<BreakOrder>> {
         self.servers().get(&shard).map(|server| server.breaking.clone())
     }
 
-    /// Renews every lease to its full TTL: holders can come back through another proxy within that.
+    /// Renews every lease to its full TTL: within that time holders can come back through another proxy.
     pub async fn renew_all(&self) {
         let orders: Vec<_> = self.servers().values().map(|server| server.renewing.clone()).collect();
         let mut renewing = JoinSet::new();
@@ -91,7 +91,8 @@ impl Upkeep {
         }
     }
 
-    /// Looks after the servers of a cluster as they come and go. Runs until the process ends; returns at once where there is none.
+    /// Starts and ends the work for the servers of a cluster as they come and go. Runs until the process ends;
+    /// returns at once if there is no cluster.
     pub async fn follow_map(&self, first: Arc<ProxyState>) {
         let Some(map) = first.shards.map().cloned() else {
             return;
@@ -104,7 +105,7 @@ impl Upkeep {
             if !Arc::ptr_eq(&slots, &before) {
                 (before, changed) = (slots.clone(), Instant::now());
             }
-            // What was granted before is accounted a little later.
+            // A lease that was granted before the change is accounted a little later.
             if changed.elapsed() <= REHOMED_WITHIN {
                 rehome(&first, &slots);
             }
@@ -138,7 +139,8 @@ impl Upkeep {
         }
     }
 
-    /// Those that have had no slots for long. What is not one server's is the first one's affair, so that stays.
+    /// The shards that have had no slots for long. Work that belongs to no single server is done for the first one,
+    /// so that one stays.
     fn over(&self) -> Vec<ShardId> {
         let servers = self.servers();
         let is_over = |server: &Kept| server.idle.is_some_and(|since| since.elapsed() >= WITHOUT_SLOTS);
@@ -151,7 +153,7 @@ impl Upkeep {
     }
 }
 
-/// Leases whose slots have moved are looked after where those are now.
+/// Moves leases whose slots have moved to the shards that have the slots now.
 fn rehome(first: &ProxyState, slots: &Slots) {
     for shard in first.shards.each() {
         let id = shard.backend.shard;

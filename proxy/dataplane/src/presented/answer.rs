@@ -1,18 +1,18 @@
-//! What a request comes to, and how values and refusals are put into words, those of Redis.
+//! The answer to a request, and how values and refusals are put into Redis's words.
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
-/// What a request comes to.
+/// The answer to a request.
 pub(super) enum Answer {
     Value(Value),
-    /// One for each name.
+    /// One reply for each name.
     Several(Vec<Value>),
-    /// An array that is not there.
+    /// A null array.
     NoArray,
-    /// From its code on.
+    /// The error line, from its code on.
     Error(Vec<u8>),
-    /// The client wants no more.
+    /// The client wants its connection closed.
     Goodbye,
 }
 

@@ -1,4 +1,4 @@
-//! The commands that a listener answers as a Sentinel, with the numbers of arguments that Redis wants of them.
+//! The commands that a listener answers as a Sentinel, with the numbers of arguments that Redis requires.
 
 use super::subscriptions::Kind;
 
@@ -6,7 +6,7 @@ use super::subscriptions::Kind;
 pub(super) struct Row<V> {
     /// In lower case.
     pub(super) name: &'static str,
-    /// How many arguments, all names included; so many at least where it is negative, as Redis writes it.
+    /// How many arguments, including all names; if negative, at least this many, as Redis writes it.
     pub(super) arity: i8,
     pub(super) verb: V,
 }
@@ -34,7 +34,7 @@ pub(super) enum ClientVerb {
     GetName,
     Id,
     Info,
-    /// Whether it is closed or touches keys is no matter here.
+    /// Whether the connection may be closed, or touches keys, does not matter here.
     Indifferent,
     SetInfo,
     SetName,
@@ -55,7 +55,7 @@ pub(super) enum SentinelVerb {
     Myid,
     /// About the primary of a name.
     Of(About),
-    /// What would change a real one.
+    /// Commands that would change a real Sentinel.
     Change,
 }
 
@@ -136,7 +136,7 @@ pub(super) fn find<'a, V>(table: &'a [Row<V>], name: &[u8]) -> Option<&'a Row<V>
 }
 
 impl<V> Row<V> {
-    /// Whether it may have so many arguments, all names included.
+    /// Whether it may have this many arguments, including all names.
     pub(super) fn takes(&self, arguments: usize) -> bool {
         let wanted = usize::from(self.arity.unsigned_abs());
         match self.arity < 0 {

@@ -1,6 +1,6 @@
-//! One client of a sentinel: a request comes in, its reply is written behind those before it. Does no I/O and reads no clock.
-//! Replies are those of Redis's Sentinel; what it refuses and libraries say all the same (`AUTH`, `ECHO`, `QUIT`, `RESET`,
-//! `CLIENT SETINFO`) is answered as by Redis.
+//! One client of a sentinel: a request comes in, and its reply is written after those before it. Does no I/O and
+//! reads no clock. Replies are those of Redis's Sentinel; commands that it refuses but libraries send nevertheless
+//! (`AUTH`, `ECHO`, `QUIT`, `RESET`, `CLIENT SETINFO`) are answered as by Redis.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -41,7 +41,7 @@ const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// Whether the client is heard any further.
+/// Whether further requests of the client are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoOn,
@@ -54,7 +54,7 @@ pub(super) struct Dialogue<'a> {
     /// The number of the connection.
     number: i64,
     peer: PeerAddress,
-    /// The address that the client has reached.
+    /// The address that the client connected to.
     entrance: SocketAddr,
     since: Instant,
     protocol: Protocol,
@@ -119,7 +119,7 @@ impl<'a> Dialogue<'a> {
         match row.verb {
             Verb::Ping => self.ping(request),
             Verb::Echo => bulk(request.arg(1)).into(),
-            // There is nothing here that a password could guard.
+            // A password would protect nothing here.
             Verb::Auth if request.len() > 3 => "ERR syntax error".into(),
             Verb::Auth => simple("OK").into(),
             Verb::Hello => self.hello(request),
@@ -144,7 +144,8 @@ impl<'a> Dialogue<'a> {
         }
     }
 
-    /// Whether most commands are refused, because a client of RESP2 could not tell their replies from what is published.
+    /// Whether most commands are refused, because a client of RESP2 could not tell their replies from published
+    /// messages.
     fn only_listens(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.subscriptions.count() > 0
     }
@@ -270,7 +271,7 @@ impl<'a> Dialogue<'a> {
         }
     }
 
-    /// The connection as `CLIENT INFO` tells it.
+    /// The connection as `CLIENT INFO` shows it.
     fn line(&self, now: Instant) -> String {
         let age = now.saturating_duration_since(self.since).as_secs();
         format!(
@@ -309,7 +310,7 @@ impl<'a> Dialogue<'a> {
             (About::Address, Some(_)) => sentinel.address(entrance).into(),
             (About::Fields, Some(name)) => sentinel.master(name, entrance, now).into(),
             (About::Sentinels, Some(_)) => sentinel.sentinels().into(),
-            // Clients are not led past the proxy.
+            // Clients must not be led past the proxy.
             (About::Replicas, Some(_)) => Value::Array(Vec::new()).into(),
             (About::Quorum, Some(_)) => simple(&format!(
                 "OK {} usable Sentinels. Quorum and failover authorization can be reached",
@@ -320,7 +321,7 @@ impl<'a> Dialogue<'a> {
     }
 }
 
-/// What `COMMAND` tells of the commands that there are.
+/// The reply to `COMMAND` about the commands that exist.
 fn command(request: Request<'_>) -> Answer {
     if request.len() == 1 {
         return Value::Array(COMMANDS.iter().map(described).collect()).into();
@@ -352,7 +353,7 @@ fn described(row: &Row<Verb>) -> Value {
     Value::Array(fields)
 }
 
-/// The row of the second argument, which is there.
+/// The row of the second argument, which must be there.
 fn subcommand<V>(table: &'static [Row<V>], container: &str, request: Request<'_>) -> Result<&'static Row<V>, Answer> {
     let name = request.arg(1);
     match commands::find(table, name) {

@@ -1,5 +1,6 @@
-//! What one listener says as a Sentinel: the primary, which is always this proxy, the other sentinels, and what Redis's own
-//! Sentinel tells besides, field by field, because libraries look at some of it and monitors at more.
+//! What one listener returns as a Sentinel: the primary, which is always this proxy, the other sentinels, and what
+//! Redis's own Sentinel returns besides, field by field, because libraries look at some of it and monitoring programs
+//! at more.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -13,10 +14,10 @@ use sha1::{Digest, Sha1};
 
 use super::answer::text;
 
-/// The Redis whose Sentinel is spoken here: that of Debian 12, with which a test compares.
+/// The Redis version whose Sentinel is imitated: that of Debian 12, with which a test compares.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
-/// What a real Sentinel says where nothing else is configured, in milliseconds.
+/// What a real Sentinel returns by default, in milliseconds.
 const DOWN_AFTER: u64 = 30_000;
 const FAILOVER_TIMEOUT: u64 = 180_000;
 
@@ -26,7 +27,7 @@ pub struct Sentinel {
     names: Vec<String>,
     primary: Primary,
     peers: Vec<Peer>,
-    /// The port that clients reach it by.
+    /// The port that clients connect to.
     port: u16,
     /// Its own id, and that of the primary: forty hexadecimal digits, as Redis has them.
     id: String,
@@ -36,12 +37,12 @@ pub struct Sentinel {
     connections: AtomicI64,
 }
 
-/// Where the primary is said to be.
+/// The address that is returned for the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Primary {
-    /// There.
+    /// This address.
     At(HostPort),
-    /// At this port of the address that the client has reached the sentinel by.
+    /// This port of the address at which the client has reached the sentinel.
     Port(u16),
 }
 
@@ -53,7 +54,7 @@ struct Peer {
 }
 
 impl Sentinel {
-    /// One that has its address at this port.
+    /// A sentinel with its address at this port.
     pub fn new(face: &SentinelFace, primary: Primary, port: u16) -> Sentinel {
         let peers =
             face.peers.iter().cloned().map(|address| Peer { id: hex(&Sha1::digest(address.to_string())), address });
@@ -78,19 +79,19 @@ impl Sentinel {
         &self.id
     }
 
-    /// The name, if the primary is called so.
+    /// The name, if it is one of the primary's.
     pub(super) fn name(&self, name: &[u8]) -> Option<&str> {
         let names = self.names.iter().map(String::as_str);
         names.into_iter().find(|known| known.as_bytes() == name)
     }
 
-    /// What `ROLE` says.
+    /// The reply to `ROLE`.
     pub(super) fn role(&self) -> Value {
         let names = self.names.iter().map(text);
         Value::Array(vec![text("sentinel"), Value::Array(names.collect())])
     }
 
-    /// Where the primary is, for a client that came in by this address.
+    /// The address of the primary, for a client that connected to this address.
     fn primary(&self, entrance: IpAddr) -> HostPort {
         match &self.primary {
             Primary::At(address) => address.clone(),
@@ -104,7 +105,7 @@ impl Sentinel {
         Value::Array(vec![text(host), text(port.to_string())])
     }
 
-    /// What `SENTINEL MASTERS` says.
+    /// The reply to `SENTINEL MASTERS`.
     pub(super) fn masters(&self, entrance: IpAddr, now: Instant) -> Value {
         let all = self.names.iter();
         Value::Array(all.map(|name| self.master(name, entrance, now)).collect())
@@ -166,7 +167,7 @@ impl Sentinel {
         self.peers.is_empty()
     }
 
-    /// How many sentinels there are with this one.
+    /// How many sentinels there are, including this one.
     pub(super) fn all(&self) -> usize {
         self.peers.len() + 1
     }
@@ -179,7 +180,7 @@ impl Sentinel {
         now.saturating_duration_since(self.since)
     }
 
-    /// The sections of `INFO` that these words ask for, each in any case; none ask for all.
+    /// The sections of `INFO` that these words ask for, each in any case; no words ask for all.
     pub(super) fn info(&self, words: &[&[u8]], entrance: IpAddr, now: Instant) -> String {
         let is_asked = |section: &str| {
             let all = ["default", "all", "everything", section];

@@ -1,10 +1,11 @@
-//! What one client has subscribed to. Nothing is ever published: these are kept so that the confirmations count as Redis counts.
+//! The subscriptions of one client. Nothing is ever published: these are kept so that the numbers in confirmations
+//! are Redis's.
 
 use bytes::Bytes;
 
-/// Channels and patterns of one connection.
+/// Most channels and patterns of one connection.
 const MAX_SUBSCRIPTIONS: usize = 256;
-/// What their names may take together, bytes.
+/// Bytes that their names may take together.
 const MAX_NAME_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +87,7 @@ mod tests {
             subscriptions.add(Kind::Channel, name.as_bytes()).unwrap();
         }
         assert_eq!(subscriptions.add(Kind::Channel, b"b"), Err(TooMany));
-        // One that is there is none more.
+        // A subscription that exists already does not count again.
         subscriptions.add(Kind::Channel, b"a").unwrap();
         subscriptions.remove(Kind::Channel, b"a");
         subscriptions.add(Kind::Channel, b"b").unwrap();

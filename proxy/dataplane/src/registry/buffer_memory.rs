@@ -1,7 +1,7 @@
-//! What the buffers of all clients may take together: replies that a client has not read, and requests that are not
-//! here as a whole. Sessions account for what they hold when they go to sleep with a good deal, which
-//! few do, so the usual command pays nothing. Where it becomes much, replies are left with the backend; where that
-//! is not enough, the session with most is closed.
+//! The memory that the buffers of all clients may take together: replies that a client has not read, and incomplete
+//! requests. A session accounts for what it holds when it goes to sleep with much of it, which few do, so that usual
+//! commands cost nothing. If the total becomes large, replies are left with the backend; if that is not enough, the
+//! session that holds most is closed.
 
 mod machine;
 
@@ -17,7 +17,7 @@ use lockwarden_control::telemetry::events::SessionNumber;
 use lockwarden_control::telemetry::logging::Pace;
 use lockwarden_control::telemetry::metrics::Metrics;
 
-/// A session that holds less is not counted. It is about what an idle client costs.
+/// A session that holds fewer bytes is not counted. An idle client costs about as much.
 const FLOOR: usize = 16 * 1024;
 
 /// See the module.
@@ -48,7 +48,7 @@ impl Memory {
         Memory { limit, metrics, ledger: Mutex::default(), short: AtomicBool::new(false) }
     }
 
-    /// The account of a session, which is told by its wake-up when it has to end.
+    /// The account of a session. Its wake-up tells the session when it has to end.
     pub(crate) fn account(self: &Arc<Self>, session: SessionNumber, wakeup: Arc<Wakeup>) -> Account {
         Account { memory: self.clone(), session, wakeup, counted: 0 }
     }
@@ -90,7 +90,7 @@ impl Ledger {
         self.total = self.total - before + bytes;
     }
 
-    /// Closes the session that holds most, whose bytes count no more; returns how many.
+    /// Closes the session that holds most, whose bytes do not count any more; returns how many they were.
     fn evict_greediest(&mut self) -> Option<usize> {
         let sessions = self.sessions.iter();
         let (&session, _) = sessions.max_by_key(|(_, held)| held.bytes)?;
@@ -101,7 +101,7 @@ impl Ledger {
     }
 }
 
-/// One session's part. Dropped, it holds nothing any more.
+/// One session's part. When it is dropped, the session holds nothing any more.
 pub struct Account {
     memory: Arc<Memory>,
     session: SessionNumber,
@@ -110,7 +110,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The session holds so many bytes now.
+    /// The session holds this many bytes now.
     pub(crate) fn holds(&mut self, bytes: usize) {
         let bytes = if bytes < FLOOR { 0 } else { bytes };
         if bytes == self.counted || (bytes > 0 && bytes.abs_diff(self.counted) < FLOOR) {
@@ -120,7 +120,7 @@ impl Account {
         self.memory.count(self.session, &self.wakeup, bytes);
     }
 
-    /// Whether replies had better stay with the backend.
+    /// Whether replies should be left with the backend.
     pub(crate) fn is_short(&self) -> bool {
         self.memory.short.load(Ordering::Relaxed)
     }

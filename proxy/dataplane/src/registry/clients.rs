@@ -1,6 +1,6 @@
-//! The clients that are connected now, by session and by what their connections tell of them. Whoever
-//! must know which process a client is finds it here, and keep-alive finds who else of the same
-//! process lives when a holder's connection ends. It decides nothing about a lock.
+//! The clients that are connected now, by session and by what their connections show of them. Code that must know
+//! which process a client is finds it here. When a holder's connection ends, keep-alive finds here which other
+//! connections of the same process are alive. It decides nothing about a lock.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
 use super::processes::lineage::{Lineage, Running};
 
-/// Where a client comes from: its address, and the private endpoint by which it came.
+/// Where a client comes from: its address, and the private endpoint through which it came.
 pub(crate) type Host = (IpAddr, Option<Arc<str>>);
 
 /// The session that holds a lease.
@@ -33,7 +33,7 @@ pub struct Holder {
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Holder {
-    /// What may hold locks: a session, or the job of one that is gone.
+    /// A holder of locks: a session, or the job of a session that is gone.
     pub(crate) fn new() -> Holder {
         Holder { session: SessionNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)), wakeup: Arc::default() }
     }
@@ -45,15 +45,15 @@ pub struct ClientConnection {
     pub session: SessionId,
     pub holder: Holder,
     pub(crate) client: PeerAddress,
-    /// The address that the client connected to, where that is one of IP.
+    /// The address that the client connected to, if it is an IP address.
     pub(crate) local: Option<SocketAddr>,
     /// How the client's address is known.
     pub(crate) origin: Origin,
-    /// The private endpoint by which it reached its balancer.
+    /// The private endpoint through which it reached its load balancer.
     pub(crate) endpoint: Option<Arc<str>>,
     /// When it was accepted.
     pub opened: Instant,
-    /// What its application is known by beside what it says of itself.
+    /// How its application is known, besides what it says of itself.
     pub(crate) known_by: Arc<KnownBy>,
     running: OnceLock<Running>,
     lineage: OnceLock<Lineage>,
@@ -66,13 +66,13 @@ pub struct ClientConnection {
 #[derive(Debug, Default)]
 struct Unidentified {
     leases: Vec<(DbKey, Grant)>,
-    /// The process will be looked up.
+    /// A task will look the process up.
     is_awaited: bool,
 }
 
-/// After so many tries it is not looked for any more.
+/// After this many tries its process is not looked for any more.
 const MAX_MISSED: u32 = 3;
-/// Leases of one client that wait for its process, the oldest out first.
+/// Leases of one client that wait for its process; when there are more, the oldest is dropped.
 const MAX_UNIDENTIFIED: usize = 16;
 impl ClientConnection {
     pub fn new(
@@ -86,10 +86,10 @@ impl ClientConnection {
         let (running, lineage) = (OnceLock::new(), OnceLock::new());
         let known_by = KnownBy::new(naming, certificate);
         let of_socket = match client {
-            // The kernel says who connected, so that nothing has to be searched.
+            // The kernel says which process connected, so nothing has to be searched.
             PeerAddress::Unix(UnixPeer { process: number }) => Some(number.and_then(Running::of)),
-            // A client on another machine has no process here; of one without two addresses none is told,
-            // and what a balancer calls loopback is the balancer's.
+            // A client on another machine has no process here. Without both addresses no process can be found, and
+            // what a load balancer calls loopback is the balancer's own.
             PeerAddress::Tcp(_) if !client.is_local() || local.is_none() || origin != Origin::Direct => Some(None),
             PeerAddress::Tcp(_) => None,
         };
@@ -132,7 +132,8 @@ impl ClientConnection {
         self.client.is_local() || self.origin == Origin::Untold
     }
 
-    /// What its address says of it, whatever the rules: behind a unix socket there are many processes, and each is known.
+    /// How far its address identifies it, whatever the rules: behind a unix socket there are many processes, and each
+    /// is known.
     pub(crate) fn trust(&self) -> Option<TrustAddress> {
         match self.client {
             PeerAddress::Unix(_) => Some(TrustAddress::Auto),
@@ -150,7 +151,7 @@ impl ClientConnection {
         self.running.get()
     }
 
-    /// This lease was granted before its process was known. Returns whether it is to be looked up for that.
+    /// This lease was granted before its process was known. Returns whether a look-up has to be started for that.
     pub(crate) fn awaits_process(&self, key: DbKey, grant: Grant) -> bool {
         let mut waiting = self.unidentified();
         if waiting.leases.len() >= MAX_UNIDENTIFIED {
@@ -191,28 +192,28 @@ impl ClientConnection {
         }
     }
 
-    /// It has a process, into which this user may not look.
+    /// It has a process that this user may not look into.
     pub(crate) fn hidden(&self) {
         self.known_by.hide();
         self.found(Process::None, None);
     }
 
-    /// The process and those that it came from, as they were when it was found, and whether those are all.
+    /// The process and its ancestors, as they were when it was found, and whether the list is complete.
     pub fn lineage(&self) -> Option<&Lineage> {
         self.lineage.get()
     }
 
-    /// Whether its lineage may yet be found.
+    /// Whether its lineage may still be found.
     pub(crate) fn may_have_lineage(&self) -> bool {
         let is_alone = self.running.get().is_some() && self.lineage.get().is_none();
         is_alone || self.process() == Process::Pending
     }
 
-    /// It was looked up. The first answer stays: a connection does not change its process.
+    /// It was looked up. The first result stays: a connection does not change its process.
     pub fn found(&self, process: Process, running: Option<(Running, Option<Program>)>) {
         let (running, program) = running.unzip();
         if let Some(running) = running {
-            // Now, while it waits for its answer: it may be gone a moment later.
+            // Now, while the process waits for its reply: it may be gone a moment later.
             self.lineage.get_or_init(|| running.lineage());
             self.running.get_or_init(|| running);
         }
@@ -233,7 +234,7 @@ struct Known {
     client: Identity,
     application: Option<Identity>,
     peer: Arc<ClientConnection>,
-    /// As it presents itself.
+    /// The client, as it presents itself.
     caller: Arc<Caller>,
 }
 
@@ -241,7 +242,7 @@ struct Known {
 struct Departed {
     session: SessionId,
     caller: Arc<Caller>,
-    /// When its client ended it, if it was the client.
+    /// When its client closed the connection, if the client did.
     left: Option<Instant>,
 }
 
@@ -250,9 +251,9 @@ const MAX_DEPARTED: usize = 10_000;
 
 #[derive(Default)]
 struct Register {
-    /// Who was there lately: a failover ends connections before it is known which leases it has lost.
+    /// The sessions that have ended lately: a failover ends connections before it is known which leases it has lost.
     departed: VecDeque<Departed>,
-    /// A client before a cluster has a session with each shard.
+    /// In front of a cluster, a client has a session with each shard.
     by_session: BTreeMap<(SessionId, SessionNumber), Known>,
     by_client: HashMap<Identity, HashMap<SessionNumber, Arc<ClientConnection>>>,
 }
@@ -264,7 +265,7 @@ pub struct ClientRegistry {
 }
 
 impl ClientRegistry {
-    /// A client is known by this from now on: its identity without a process, and its application.
+    /// A client is registered under this from now on: its identity without a process, and its application.
     pub fn put(
         &self,
         (client, application): (Identity, Option<Identity>),
@@ -282,7 +283,7 @@ impl ClientRegistry {
         }
     }
 
-    /// A session has ended; when its client ended the connection, if it was the client.
+    /// A session has ended; `left` is when its client closed the connection, if the client did.
     pub(crate) fn remove(&self, (session, number): (SessionId, SessionNumber), left: Option<Instant>) {
         let mut register = self.lock();
         let Some(caller) = register.remove((session, number)) else {
@@ -307,19 +308,19 @@ impl ClientRegistry {
         Some(register.departed(session)?.caller.clone())
     }
 
-    /// When this client ended its connection, if it did so lately.
+    /// When this client closed its connection, if it did so lately.
     pub fn left(&self, session: SessionId) -> Option<Instant> {
         self.lock().departed(session)?.left
     }
 
-    /// The client with this session, if it is one of this proxy's and still here.
+    /// The client of this session, if it is connected to this proxy now.
     pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<ClientConnection>)> {
         let register = self.lock();
         let known = register.of(session)?;
         Some((known.client, known.peer.clone()))
     }
 
-    /// How this client presents itself, if it is one of this proxy's and still here.
+    /// How this client presents itself, if it is connected to this proxy now.
     pub fn caller(&self, session: SessionId) -> Option<Arc<Caller>> {
         let register = self.lock();
         Some(register.of(session)?.caller.clone())
@@ -332,7 +333,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Everybody who is connected.
+    /// All connections of clients.
     pub fn connections(&self) -> Vec<Arc<ClientConnection>> {
         let register = self.lock();
         let known = register.by_session.values();
@@ -348,21 +349,21 @@ impl ClientRegistry {
         firsts.map(|(_, known)| known.caller.clone()).collect()
     }
 
-    /// All sessions and how their clients present themselves; those of one client stand one behind the other.
+    /// All sessions and how their clients present themselves; those of one client are next to each other.
     pub fn connected(&self) -> Vec<(Arc<ClientConnection>, Arc<Caller>)> {
         let register = self.lock();
         let known = register.by_session.values();
         known.map(|known| (known.peer.clone(), known.caller.clone())).collect()
     }
 
-    /// Where those who are connected come from.
+    /// Where the connected clients come from.
     pub(crate) fn hosts(&self) -> HashSet<Host> {
         let register = self.lock();
         let known = register.by_session.values();
         known.filter_map(|known| known.peer.host()).collect()
     }
 
-    /// At most `most` of those whose connections tell the same of them, or of one application.
+    /// At most `most` clients with this identity, which may also be that of an application.
     pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<ClientConnection>> {
         let register = self.lock();
         let namesakes = register.by_client.get(&client).into_iter().flatten();
@@ -380,7 +381,7 @@ impl Register {
         departed.find(|gone| gone.session == session)
     }
 
-    /// A client that is still here.
+    /// A client that is still connected.
     fn of(&self, session: SessionId) -> Option<&Known> {
         let all = (session, SessionNumber(0))..=(session, SessionNumber(u64::MAX));
         self.by_session.range(all).next().map(|(_, known)| known)

@@ -1,6 +1,6 @@
-//! Locks that one client takes and another gives back, again and again: that is how queues of jobs use
-//! them, and which setting such a namespace needs is told by the observation `handed-over`. It
-//! remembers kinds of keys, by a hash, and refuses nothing.
+//! Locks that one client takes and another releases, again and again: queues of jobs use them so. The observation
+//! `handed-over` tells which setting such a namespace needs. This module remembers kinds of keys, by a hash, and
+//! refuses nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// From this many releases on it is no accident.
 const AGAIN_AND_AGAIN: u32 = 3;
-/// So far apart two releases still belong together.
+/// Two releases at most this far apart belong together.
 const WITHIN: Duration = Duration::from_secs(24 * 3600);
-/// Kinds of keys that are remembered; above that the one that was met longest ago is forgotten.
+/// Kinds of keys that are remembered; beyond this limit the one that was not met for the longest time is forgotten.
 const MAX_KINDS: usize = 1024;
 
 /// See the module.
@@ -29,8 +29,8 @@ struct Kind {
 }
 
 impl HandOvers {
-    /// A client that neither took nor tried to take a lock wanted to give it back, naming no owner token.
-    /// Returns whether that has happened often enough to locks of this kind.
+    /// A client that neither took a lock nor tried to wanted to release it without naming an owner token. Returns
+    /// whether that has happened often enough to locks of this kind.
     pub(crate) fn given_back(&self, namespace: &str, key: &[u8], now: Instant) -> bool {
         let name = self.name(namespace, key);
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,13 +49,13 @@ impl HandOvers {
         kind.releases >= AGAIN_AND_AGAIN
     }
 
-    /// Names the kind of a key: words with a digit in them are all one.
+    /// Names the kind of a key: all words that contain a digit are treated as equal.
     fn name(&self, namespace: &str, key: &[u8]) -> u64 {
         let mut hash = self.hasher.build_hasher();
         hash.write(namespace.as_bytes());
         for word in key.split_inclusive(|byte| !byte.is_ascii_alphanumeric()) {
             if word.iter().any(u8::is_ascii_digit) {
-                // What stands behind it, which is a sign or nothing.
+                // The separator after the word, or nothing.
                 let end = word.last().filter(|byte| !byte.is_ascii_alphanumeric());
                 hash.write_u8(*end.unwrap_or(&b'0'));
             } else {

@@ -1,4 +1,5 @@
-//! How many locks the clients of each application hold through this proxy, for policies that ask. What finds no room is not counted.
+//! How many locks the clients of each application hold through this proxy, for policies that ask. Beyond the limit,
+//! further applications are not counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lockwarden_lock::lease::Counted;
 
-/// Applications that hold locks.
+/// Most applications that hold locks.
 const MAX_APPLICATIONS: usize = 10_000;
 
 /// See the module.
@@ -16,7 +17,7 @@ pub(crate) struct ApplicationHoldings {
 }
 
 impl ApplicationHoldings {
-    /// Counts one more lease of an application, until that is dropped.
+    /// Counts one more lease of an application, until the returned value is dropped.
     pub(crate) fn count(&self, application: String) -> Option<Counted> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.len() >= MAX_APPLICATIONS && !counts.contains_key(&application) {

@@ -1,8 +1,8 @@
-//! Jobs of a shell: `redis-cli SETNX`, minutes of work, `redis-cli DEL`, each a process of its own. The lock is not that
-//! process's but the job's: the nearest of the processes it came from that still lives. While that lives the lease is kept
-//! alive, and what its other clients send is its own. Redis decides by the identity in the record; this only
-//! says for whom a client speaks. Whether a job on another machine lives cannot be seen: its lease is kept alive as long as
-//! such jobs of the namespace were seen to take.
+//! Jobs of a shell: `redis-cli SETNX`, minutes of work, `redis-cli DEL`, each a process of its own. The lock does not
+//! belong to that process but to the job: the nearest of its ancestor processes that is still alive. While that one
+//! lives, the lease is kept alive, and what the job's other clients send counts as its own. Redis decides by the
+//! identity in the record; this module only says which process a client speaks for. Whether a job on another machine
+//! lives cannot be seen: its lease is kept alive for as long as such jobs of the namespace were seen to take.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -16,24 +16,24 @@ use super::clients::{ClientConnection, Holder};
 use super::processes::{Lineage, Processes, Running};
 use super::renewals::KeptLease;
 
-/// A client that takes a lock and closes its connection within this time has done all that it was started for.
+/// A client that takes a lock and closes its connection within this time was started only for that.
 const SHORT_LIVED: Duration = Duration::from_secs(3);
-/// So long the first acquire of a connection waits for its process to be found: some milliseconds, unless the machine is
-/// loaded. A job whose first process was not found is told from no other.
+/// How long the first acquire of a connection waits for its process to be found: that takes some milliseconds, unless
+/// the machine is loaded. A job whose first process was not found cannot be told from others.
 const LOOK_UP_WITHIN: Duration = Duration::from_secs(1);
-/// After so many that were not found, only one in so many is looked for.
+/// After this many look-ups in a row that found nothing, only one in `LOOK_ONE_IN` is made.
 const MAX_IN_VAIN: u32 = 8;
 const LOOK_ONE_IN: u32 = 64;
-/// Above that the lock of one more job goes with its client.
+/// Beyond this limit the lock of one more job ends with its client.
 const MAX_JOBS: usize = 4096;
 
 /// A job that took a lock, as far as it is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     grant: Grant,
-    /// Who was granted the lock, as its record says.
+    /// The client that was granted the lock, as its record names it.
     identity: Identity,
-    /// The process that asked for it, and those that it comes from; none on another machine.
+    /// The process that asked for it, and its ancestors; empty for a client on another machine.
     lineage: Lineage,
     namespace: Arc<str>,
     granted: Instant,
@@ -46,7 +46,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The process that the job is now; none once it is over.
+    /// The process that the job is now; `None` once it is over.
     pub(crate) fn leader(&self) -> Option<&Running> {
         match &self.settled {
             Some(leader) => Some(leader).filter(|leader| leader.is_alive()),
@@ -58,12 +58,13 @@ impl Job {
         self.lineage.processes.is_empty()
     }
 
-    /// A process that goes on without its connection is no part of a job.
+    /// Whether the process that took the lock lives: a process that goes on without its connection is no part of a
+    /// job.
     pub(crate) fn taker_lives(&self) -> bool {
         self.lineage.processes.first().is_some_and(Running::is_alive)
     }
 
-    /// Whether it goes on; `is_decided`: which process it is should be known by now.
+    /// Whether the job goes on; `is_decided`: it should be known by now which process it is.
     pub(crate) fn lives(&self, is_decided: bool) -> bool {
         match self.until {
             Some(until) => Instant::now() < until,
@@ -72,7 +73,7 @@ impl Job {
         }
     }
 
-    /// Whether the client that took the lock was there for nothing else.
+    /// Whether the client that took the lock was started only for that.
     fn is_short_lived(&self, now: Instant) -> bool {
         now < self.granted + SHORT_LIVED
     }
@@ -82,9 +83,9 @@ impl Job {
 #[derive(Default)]
 pub(crate) struct Jobs {
     jobs: Mutex<DbMap<Job>>,
-    /// By namespace, how long jobs on other machines held a lock at most.
+    /// By namespace, the longest time for which jobs on other machines held a lock.
     longest: Mutex<HashMap<Arc<str>, Duration>>,
-    /// Most proxies have none, and need not look.
+    /// How many there are: most proxies have none, and need not look.
     count: AtomicUsize,
     /// How many processes in a row could not be found.
     in_vain: AtomicU32,
@@ -99,27 +100,27 @@ impl Jobs {
         !self.is_empty() && self.lock().contains_key(key)
     }
 
-    /// Finds the process of a client that asks for a lock by the first command of its connection, and may end with the reply.
-    /// Where processes cannot be seen, that is not waited for.
+    /// Finds the process of a client that asks for a lock with the first command of its connection, and may end with
+    /// the reply. If processes cannot be seen, this does not wait.
     pub(crate) async fn look_up(&self, processes: &Processes, peer: &Arc<ClientConnection>) {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if !peer.may_have_lineage() {
             return;
         }
         if in_vain < MAX_IN_VAIN || in_vain.is_multiple_of(LOOK_ONE_IN) {
-            // What is not found in time is not known, as before.
+            // A process that is not found in time stays unknown, as before.
             let _ = tokio::time::timeout(LOOK_UP_WITHIN, processes.lineage_of(peer)).await;
         }
         match peer.process() {
             Process::Known(_) => self.in_vain.store(0, Ordering::Relaxed),
             Process::None => self.in_vain.store(in_vain.wrapping_add(1), Ordering::Relaxed),
-            // What came too late says nothing of the next one.
+            // A result that came too late says nothing of the next one.
             Process::Pending => {}
         }
     }
 
-    /// A client was granted a lock by the first command of its connection: this process, or one of another machine. Returns
-    /// whether that is remembered.
+    /// A client was granted a lock by the first command of its connection: this process, or one on another machine.
+    /// Returns whether that is remembered.
     pub(crate) fn took(
         &self,
         key: &DbKey,
@@ -140,7 +141,7 @@ impl Jobs {
         };
         let mut jobs = self.lock();
         if jobs.len() >= MAX_JOBS {
-            // Of those that were never given back nothing will be learned.
+            // Jobs that never released their lock teach nothing any more.
             jobs.retain(|_, job| job.holder.is_some() || job.is_short_lived(now));
         }
         let has_room = jobs.len() < MAX_JOBS || jobs.contains_key(key);
@@ -151,13 +152,13 @@ impl Jobs {
         has_room
     }
 
-    /// The process as which a client of this lineage is its lock's holder, where both are of one job; none where they may
-    /// be and nobody can tell.
+    /// The process that holds the lock for a client of this lineage, if both belong to one job. `Process::None` if
+    /// they may belong to one and it cannot be told.
     pub(crate) fn stands_for(&self, key: &DbKey, client: Identity, lineage: &Lineage) -> Option<Process> {
         let job = self.lock().get(key)?.clone();
         let has_left = job.holder.is_some() || job.is_short_lived(Instant::now());
         let same_client = job.identity.with_process(Process::None) == client;
-        // A client that goes on belongs to no other job.
+        // A client that is still connected belongs to no other job.
         if !same_client || !has_left || job.taker_lives() || job.is_elsewhere() {
             return None;
         }
@@ -169,7 +170,7 @@ impl Jobs {
         }
     }
 
-    /// A lock was given back, late or in time. How long a job on another machine held it is learned.
+    /// A lock was released, late or in time. This learns how long a job on another machine held it.
     pub(crate) fn released(&self, key: &DbKey, client: Identity) {
         if self.is_empty() {
             return;
@@ -189,7 +190,7 @@ impl Jobs {
         }
     }
 
-    /// The client of this lock's lease is gone. Returns whether its job goes on with it.
+    /// The client of this lock's lease is gone. Returns whether its job still holds the lease.
     pub(crate) fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
         let mut jobs = self.lock();
         let job = jobs.get_mut(key).filter(|job| job.grant == grant);
@@ -198,7 +199,7 @@ impl Jobs {
         };
         if job.is_elsewhere() {
             let longest = self.longest().get(&job.namespace).copied();
-            // The next one may take longer.
+            // The next job may take longer.
             job.until = longest.map(|longest| job.granted + longest + longest / 2);
         }
         if job.until.is_some() || !job.is_elsewhere() {
@@ -207,7 +208,7 @@ impl Jobs {
         true
     }
 
-    /// Who keeps this lease alive now that its client has left.
+    /// The holder for which this lease is kept alive now that its client has left.
     pub(crate) fn holder(&self, key: &DbKey, lease: &KeptLease) -> Option<Holder> {
         if self.is_empty() {
             return None;
@@ -221,7 +222,7 @@ impl Jobs {
         jobs.get(key).filter(|job| job.grant == grant).cloned()
     }
 
-    /// Which process the job is was decided.
+    /// It was decided which process the job is.
     pub(crate) fn settle(&self, key: &DbKey, grant: Grant, leader: &Running) {
         let mut jobs = self.lock();
         if let Some(job) = jobs.get_mut(key).filter(|job| job.grant == grant) {
@@ -233,7 +234,7 @@ impl Jobs {
     pub(crate) fn over(&self, key: &DbKey, job: &Job) {
         let mut jobs = self.lock();
         if let Some(job) = jobs.get_mut(key).filter(|now| now.grant == job.grant && now.is_elsewhere()) {
-            // When it is given back, it may be learned that it took longer.
+            // When the lock is released, this may learn that the job took longer.
             (job.holder, job.until) = (None, None);
             return;
         }
@@ -245,7 +246,7 @@ impl Jobs {
         self.longest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease is no job's any more.
+    /// The lease belongs to no job any more.
     pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
         let mut jobs = self.lock();
         if jobs.get(key).is_some_and(|job| job.grant == grant) {

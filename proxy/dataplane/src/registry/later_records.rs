@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The highest version of a record that is about, where that is above ours.
+/// The highest version of a record that is in use, if it is higher than this proxy's own.
 #[derive(Default)]
 pub(crate) struct LaterRecords(AtomicU8);
 
 impl LaterRecords {
-    /// A record of this version was met, or a proxy that writes such. Returns whether that is news.
+    /// A record of this version was met, or a proxy that writes such records. Returns whether that is news.
     pub(crate) fn met(&self, version: u8) -> bool {
         self.0.fetch_max(version, Ordering::Relaxed) < version
     }

@@ -1,5 +1,5 @@
-//! The lease table of the whole process: a view for metrics and people, in shards so that sessions
-//! seldom meet. It decides nothing.
+//! The lease table of the whole process: a view for metrics and people, in shards so that sessions seldom wait for
+//! each other. It decides nothing.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use lockwarden_lock::lease::{Counted, End, Held, Lapse, Lease, LeaseEvent, Lease
 use lockwarden_lock::token::{Grant, SessionId};
 
 const SHARDS: usize = 16;
-/// Leases of one shard that are over and remembered, the oldest out first.
+/// Leases of one shard that are over and remembered; when there are more, the oldest is dropped.
 const MAX_OVER: usize = 1024;
 
 /// A lease that is over.
@@ -23,48 +23,49 @@ pub(crate) struct Over {
     pub(crate) key: DbKey,
     pub(crate) grant: Grant,
     pub(crate) transition: Transition,
-    /// Since then it is free.
+    /// Since when the lock is free.
     pub(crate) at: Instant,
-    /// Most sentinels had not been heard for longer by then than they are asked anew.
+    /// By then, most sentinels had not been heard for longer than the time within which they are asked again.
     pub(crate) unheard: bool,
 }
 
 impl Over {
-    /// As it is doubted where another server may have been the primary since then.
+    /// The same as a doubted lease, if another server may have been the primary since then.
     fn doubted_since(self, since: Instant) -> Option<Over> {
         let unheard = self.at > since + ASKED_WITHIN;
         (self.at > since).then_some(Over { unheard, ..self })
     }
 }
 
-/// Each sentinel is asked once in this time, where it is heard.
+/// Each sentinel that can be reached is asked once within this time.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The view.
 #[derive(Default)]
 pub struct LeaseMirror {
     shards: [Mutex<LeaseTable>; SHARDS],
-    /// Leases that were over lately, where another server may become the primary without anybody's knowing.
+    /// Leases that ended lately, kept where another server may become the primary unnoticed.
     over: Option<[Mutex<VecDeque<Over>>; SHARDS]>,
-    /// Those of which it is unknown whether the new primary has ever had them.
+    /// Those for which it is unknown whether the new primary has ever had them.
     doubted: Mutex<Vec<Over>>,
-    /// Since when another server may have been the primary, until all was looked for.
+    /// Since when another server may have been the primary, until all of them were looked for.
     doubted_since: Mutex<Option<Instant>>,
-    /// A lease was granted since the last question.
+    /// A lease was granted since the last call of `has_worked`.
     has_granted: AtomicBool,
-    /// There may be leases of which it is unknown whether they are there.
+    /// There may be leases for which it is unknown whether the server has them.
     is_doubted: AtomicBool,
     /// A lease has vanished since the process began.
     has_lost: AtomicBool,
 }
 
 impl LeaseMirror {
-    /// One that remembers leases which are over, for when it turns out that another server was the primary by then.
+    /// A mirror that remembers leases that are over, in case it turns out later that another server was the primary
+    /// by then.
     pub(crate) fn that_remembers() -> LeaseMirror {
         LeaseMirror { over: Some(Default::default()), ..LeaseMirror::default() }
     }
 
-    /// Folds in what happened; returns the lease that it ended.
+    /// Applies what happened; returns the lease that it ended.
     pub fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         if let LeaseEvent::Granted { .. } = event
             && !self.has_granted.load(Ordering::Relaxed)
@@ -82,13 +83,13 @@ impl LeaseMirror {
         ended
     }
 
-    /// Has a lease counted for its holder's application.
+    /// Attaches a lease to the count of its holder's application.
     pub fn count(&self, key: &DbKey, grant: Grant, counted: Counted) {
         lock(self.shard(key)).count(key, grant, counted);
     }
 
     fn remember(&self, over: Over) {
-        // Of others it was not this proxy that told a client of the lock.
+        // For other leases, it was not this proxy that granted a client the lock.
         if let (Some(remembered), Some(_)) = (&self.over, over.transition.session) {
             let mut shard = lock(&remembered[over.key.shard() % SHARDS]);
             if shard.len() >= MAX_OVER {
@@ -98,8 +99,8 @@ impl LeaseMirror {
         }
     }
 
-    /// Another server has become the primary, at this moment or later: what was over by then it need not have. Returns how many
-    /// others there are.
+    /// Another server has become the primary, at this moment or later: it need not have the leases that were over by
+    /// then. Returns how many others there are.
     pub(crate) fn doubt_over(&self, since: Instant) -> usize {
         *lock(&self.doubted_since) = Some(since);
         let remembered = self.over.iter().flatten();
@@ -109,18 +110,18 @@ impl LeaseMirror {
         doubted.len()
     }
 
-    /// One that had run out by then, and of which no note was taken yet: the same as it is doubted, if it is.
+    /// A lease that had run out by then, and that was not noted yet: returns it as doubted, if it is.
     pub(crate) fn as_doubted(&self, over: Over) -> Option<Over> {
         let is_of_this_proxy = over.transition.session.is_some();
         over.doubted_since((*lock(&self.doubted_since))?).filter(|_| is_of_this_proxy)
     }
 
-    /// The leases that are over of which that is unknown.
+    /// The leases that are over for which that is unknown.
     pub(crate) fn doubted(&self) -> Vec<Over> {
         lock(&self.doubted).clone()
     }
 
-    /// It was looked for all of them.
+    /// All of them were looked for.
     pub(crate) fn no_more_doubted(&self) {
         lock(&self.doubted).clear();
         *lock(&self.doubted_since) = None;
@@ -136,8 +137,8 @@ impl LeaseMirror {
         shard.get(key).map(|lease| (lease.grant, lease.session))
     }
 
-    /// Shows every lease that this proxy knows of, some of them together. `look` must be quick: sessions
-    /// may wait for it.
+    /// Calls `look` for every lease that this proxy knows of, those of one shard under one lock. `look` must be
+    /// quick: sessions may wait for it.
     pub fn visit(&self, mut look: impl FnMut(&DbKey, &Lease)) {
         for shard in &self.shards {
             for (key, lease) in lock(shard).iter() {
@@ -146,8 +147,7 @@ impl LeaseMirror {
         }
     }
 
-    /// Whether there is a record to be expected on the server: a lease is held, or one was granted since
-    /// the last call.
+    /// Whether the server should have a record: a lease is held, or one was granted since the last call.
     pub(crate) fn has_worked(&self) -> bool {
         let holds = |shard: &Mutex<LeaseTable>| lock(shard).iter().next().is_some();
         self.has_granted.swap(false, Ordering::Relaxed) || self.shards.iter().any(holds)
@@ -158,8 +158,8 @@ impl LeaseMirror {
         lock(self.shard(key)).get(key).cloned()
     }
 
-    /// There is no record of a lock on the server, and it is free. Returns the lease that was there, as far as this proxy has seen, and
-    /// that was not given back: once for each.
+    /// The server has no record of a lock, and the lock is free. Returns the lease that was there, as far as this
+    /// proxy has seen, and that was not released: once for each.
     pub(crate) fn is_unrecorded(&self, key: &DbKey, now: Instant) -> Option<Lease> {
         let lease = lock(self.shard(key)).is_unrecorded(key, now)?;
         self.has_lost.store(true, Ordering::Release);
@@ -171,7 +171,7 @@ impl LeaseMirror {
         self.has_lost.load(Ordering::Acquire)
     }
 
-    /// Whether this lease of a lock was.
+    /// Whether this lease of a lock was taken away there.
     pub(crate) fn has_vanished(&self, key: &DbKey, grant: Grant) -> bool {
         self.has_lost() && lock(self.shard(key)).has_vanished(grant)
     }
@@ -188,16 +188,17 @@ impl LeaseMirror {
         lapses
     }
 
-    /// Another server has become the primary: it is unknown which leases are there. Returns how many they are.
+    /// Another server has become the primary: it is unknown which leases it has. Returns how many leases that
+    /// concerns.
     pub fn doubt(&self) -> usize {
         self.is_doubted.store(true, Ordering::Release);
         self.shards.iter().map(|shard| lock(shard).doubt()).sum()
     }
 
-    /// The leases of which it is unknown whether they are there.
+    /// The leases for which it is unknown whether the server has them.
     pub(crate) fn unknown(&self) -> Vec<(DbKey, Lease)> {
         let mut unknown = Vec::new();
-        // Asked at each heartbeat, and a look at all of them takes time in which sessions may wait.
+        // This is called at each heartbeat, and a look at all leases takes time in which sessions may wait.
         if !self.is_doubted.load(Ordering::Acquire) {
             return unknown;
         }
@@ -217,23 +218,24 @@ impl LeaseMirror {
         lock(self.shard(key)).is_there(key, grant, ttl, Instant::now());
     }
 
-    /// This lease was not there any more at this time, or was over there; returns how it ended, where it is the one of now.
+    /// The server did not have this lease any more at this time, or it was over there. Returns how it ended, if it is
+    /// the current one.
     pub(crate) fn is_not_there(&self, key: &DbKey, grant: Grant, end: End, at: Instant) -> Option<Transition> {
         lock(self.shard(key)).is_not_there(key, grant, end, at)
     }
 
-    /// The leases of these locks, which are another server's from now on.
+    /// Removes and returns the leases of these locks, which belong to another server from now on.
     pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
         self.shards.iter().flat_map(|shard| lock(shard).take_away(&of)).collect()
     }
 
-    /// Takes in a lease that was another server's before.
+    /// Takes in a lease that belonged to another server before.
     pub(crate) fn take_in(&self, key: &DbKey, lease: Lease) {
         self.has_granted.store(true, Ordering::Relaxed);
         lock(self.shard(key)).take_in(key, lease);
     }
 
-    /// Forgets what a FLUSH of a database, or of all, has erased.
+    /// Forgets the leases that a FLUSH of one database, or of all, has erased.
     pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
         self.has_granted.store(false, Ordering::Relaxed);
         for shard in &self.shards {

@@ -1,6 +1,6 @@
-//! Leases whose connections have ended: who the holder of
-//! each is, where that is known exactly, and who else has extended it. It only remembers; `holders::lost` looks whether they are
-//! still there, and Redis decides.
+//! Leases whose connections have ended: the holder of each, if it is known exactly, and which other connections have
+//! extended it. This module only remembers; `holders::lost` checks whether the holders are still there, and Redis
+//! decides.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,10 @@ use lockwarden_lock::token::{Grant, SessionId};
 use super::clients::{ClientConnection, Host};
 use super::processes::Running;
 
-/// Leases that are watched; one more goes by its TTL.
+/// Leases that are watched; a further one expires by its TTL.
 const MAX_WATCHED: usize = 10_000;
-/// Leases that others than their holders have extended; above that those that are over are forgotten, or all.
+/// Leases that other connections than their holders' have extended; beyond this limit those that are over are
+/// forgotten, or all.
 const MAX_EXTENDED: usize = 10_000;
 
 /// How it is known whether a holder is there.
@@ -27,7 +28,7 @@ pub(crate) enum KnownAs {
     /// By the connections of its address, which all belong to it.
     Address {
         host: Host,
-        /// The last of them was ended by its client: whom the proxy or Redis has cut off may come back.
+        /// Its client closed the last of them: a client that the proxy or Redis has cut off may come back.
         took_leave: bool,
     },
 }
@@ -37,18 +38,19 @@ pub(crate) enum KnownAs {
 pub(crate) struct Watched {
     pub(crate) session: SessionId,
     pub(crate) grant: Grant,
-    /// How much longer the lease lasts once its holder is gone, where that shortens it.
+    /// How much longer the lease lasts once its holder is gone, if that shortens it.
     pub(crate) within: Option<Duration>,
     pub(crate) holder: KnownAs,
     /// When the holder was last known to be there.
     pub(crate) seen: Instant,
 }
 
-/// By how much more than expected a lease may last before it must have been renewed: times are told after the fact.
+/// By how much more than expected a lease may last before it must have been renewed: times are reported after the
+/// fact.
 const SLACK: Duration = Duration::from_millis(100);
 
 impl Lost {
-    /// What Redis is asked, the lease being as the proxy has seen it.
+    /// The question for Redis, with the lease as the proxy has seen it.
     pub(crate) fn shorten(&self, seen: Option<Lease>) -> Shorten {
         let (now, watched) = (Instant::now(), &self.lease);
         let ends = seen.filter(|lease| lease.grant == watched.grant);
@@ -76,7 +78,7 @@ pub(crate) struct Lost {
 struct Register {
     watched: DbMap<Watched>,
     extended: DbMap<(Grant, Arc<ClientConnection>)>,
-    /// A task looks after them.
+    /// A task is checking them.
     is_looked_after: bool,
 }
 
@@ -93,7 +95,7 @@ impl LostHolders {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Watches a lease from now on, if there is room. Returns whether a task has to begin to look after them.
+    /// Watches a lease from now on, if there is room. Returns whether a task has to be started to check them.
     pub(crate) fn watch(&self, key: DbKey, lease: Watched) -> bool {
         let mut register = self.lock();
         if register.watched.len() >= MAX_WATCHED && !register.watched.contains_key(&key) {
@@ -104,7 +106,7 @@ impl LostHolders {
         !std::mem::replace(&mut register.is_looked_after, true)
     }
 
-    /// All that are watched. Where there are none, the task ends.
+    /// All watched leases. If there are none, the task ends.
     pub(crate) fn all(&self) -> Vec<(DbKey, Watched)> {
         let mut register = self.lock();
         register.is_looked_after = !register.watched.is_empty();
@@ -112,7 +114,7 @@ impl LostHolders {
         watched.map(|(key, lease)| (key.clone(), lease.clone())).collect()
     }
 
-    /// Watched no longer, if it is still that lease.
+    /// Stops watching, if it is still that lease.
     pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
         let mut register = self.lock();
         if register.watched.get(key).is_some_and(|lease| lease.grant == grant) {
@@ -132,7 +134,7 @@ impl LostHolders {
         }
     }
 
-    /// A connection from there has ended.
+    /// A connection from this host has ended.
     pub(crate) fn ended(&self, from: &Host, by_client: bool, now: Instant) {
         if self.is_empty() {
             return;
@@ -146,7 +148,8 @@ impl LostHolders {
         }
     }
 
-    /// Another connection than the one that took this lease has extended it. `is_held` tells which leases go on.
+    /// Another connection than the one that took this lease has extended it. `is_held` says which leases are still
+    /// held.
     pub(crate) fn extended(
         &self,
         key: &DbKey,
@@ -163,7 +166,7 @@ impl LostHolders {
         extended.insert(key.clone(), (grant, by.clone()));
     }
 
-    /// Who has extended this lease last, over another connection than the one that took it.
+    /// The connection that last extended this lease, if it is another than the one that took it.
     pub(crate) fn extended_by(&self, key: &DbKey, grant: Grant) -> Option<Arc<ClientConnection>> {
         let register = self.lock();
         let (of, by) = register.extended.get(key)?;

@@ -1,6 +1,6 @@
-//! Which values clients were granted locks with lately, and who they were: one that two clients
-//! are granted tells neither from the other. It keeps keyed hashes, never a value; it finds, and
-//! refuses nothing. What comes of it is said in `docs/ownership.md`.
+//! The values with which clients were granted locks lately, and the clients: a value that two clients were granted
+//! cannot tell one from the other. It keeps keyed hashes, never a value; it finds such values, and refuses nothing.
+//! What follows from that is described in `docs/ownership.md`.
 
 use std::array;
 use std::collections::HashMap;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::db_key::Hashed;
 use lockwarden_lock::token::{Identity, looks_like_deadline};
 
-/// A value is shared when two clients were granted it within this time. The scripts know it, too.
+/// A value is shared if two clients were granted it within this time. The scripts use the same time.
 const WITHIN: Duration = Duration::from_secs(3600);
-/// Values that are remembered, those that were not met for the longest time out first. A place takes
-/// less than 100 bytes.
+/// Values that are remembered; beyond this limit those that were not met for the longest time are forgotten. Each
+/// takes less than 100 bytes.
 const MAX_VALUES: usize = 32_768;
-/// Sessions rarely wait for each other.
+/// So that sessions rarely wait for each other.
 const SHARDS: usize = 16;
 /// Each shard has two generations, so that the older one can be dropped as a whole.
 const GENERATION: usize = MAX_VALUES / SHARDS / 2;
@@ -27,7 +27,7 @@ pub(crate) struct OwnerTokens {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Names a value without telling it: a keyed hash, long enough that no two of those remembered meet by
+/// Identifies a value without revealing it: a keyed hash, long enough that no two remembered values are equal by
 /// chance.
 type Name = u64;
 type Uses = HashMap<Name, Use, BuildHasherDefault<Hashed>>;
@@ -40,11 +40,11 @@ struct Shard {
 
 #[derive(Clone, Copy)]
 struct Use {
-    /// Who was granted it last.
+    /// The client that was granted it last.
     last: Identity,
     /// When.
     at: Instant,
-    /// When anybody else was.
+    /// When another client was granted it last.
     other: Option<Instant>,
 }
 
@@ -63,8 +63,8 @@ impl OwnerTokens {
         shard.find(name).is_some_and(|used| used.is_shared(who, now))
     }
 
-    /// A client was granted a lock with this value. `by_another`: Redis's record says that another
-    /// client was before it, over whichever proxy. Returns whether the value is shared.
+    /// A client was granted a lock with this value. `by_another`: according to Redis's record another client was
+    /// granted it before, through any proxy. Returns whether the value is shared.
     pub(crate) fn granted(&self, namespace: &str, value: &[u8], who: Identity, by_another: bool, now: Instant) -> bool {
         let Some(name) = self.name(namespace, value) else {
             return false;
@@ -81,21 +81,21 @@ impl OwnerTokens {
         used.is_shared(who, now)
     }
 
-    /// A deadline says when, not whose: clients whose clocks agree write the same.
+    /// A deadline names a time, not a client: clients whose clocks agree write the same value.
     fn name(&self, namespace: &str, value: &[u8]) -> Option<Name> {
         let is_token = !looks_like_deadline(value);
         is_token.then(|| self.hasher.hash_one((namespace, value)))
     }
 
     fn shard(&self, name: Name) -> MutexGuard<'_, Shard> {
-        // Of other bits than the places in the shard's own maps.
+        // From other bits than those that the shard's own maps use.
         let place = (name >> 32) as usize % SHARDS;
         self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shard {
-    /// What is known of a value. One that is asked for stays.
+    /// What is known of a value. A value that is looked up is kept.
     fn find(&mut self, name: Name) -> Option<Use> {
         if let Some(used) = self.young.get(&name) {
             return Some(*used);

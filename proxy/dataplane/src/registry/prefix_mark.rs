@@ -1,5 +1,5 @@
-//! Under which `companion_prefix` the proxies in front of the server keep their records, as far as this proxy knows. The looks at the
-//! server are in `state::prefix_mark`.
+//! The `companion_prefix` under which the proxies in front of the server keep their records, as far as this proxy
+//! knows. `state::prefix_mark` looks at the server.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,13 +19,13 @@ const OTHER: u8 = 2;
 #[derive(Default)]
 pub(crate) struct PrefixMark {
     standing: AtomicU8,
-    /// The prefix that is in use, where that is another.
+    /// The prefix that is in use, if it is another one.
     other: Mutex<Option<Bytes>>,
-    /// One looks at a time.
+    /// Only one task looks at a time.
     pub(crate) known: tokio::sync::Mutex<Known>,
 }
 
-/// The same, for the one who looks.
+/// The same, for the task that looks.
 #[derive(Default)]
 pub(crate) struct Known {
     /// The prefix that this proxy has seen there or written, which was its own.
@@ -34,11 +34,11 @@ pub(crate) struct Known {
     pub(crate) is_forbidden: bool,
     /// It was logged that it cannot be read or written.
     pub(crate) is_reported: bool,
-    /// Names this run of the proxy.
+    /// The id of this run of the proxy.
     pub(crate) run: String,
-    /// What it has said of itself, and when.
+    /// Its last entry about itself, and when it was written.
     pub(crate) noted: Option<(String, Instant)>,
-    /// What was said of other proxies.
+    /// What was logged of other proxies.
     pub(crate) told: HashSet<(String, u8, String)>,
 }
 
@@ -50,9 +50,9 @@ impl PrefixMark {
         (known.is_forbidden, known.noted) = (false, None);
     }
 
-    /// A command of a client has emptied the server, or a database of it.
+    /// A client's command has emptied the server, or one of its databases.
     pub(crate) fn flushed(&self) {
-        // One that was refused stays so.
+        // If another prefix is in use, that stays so.
         let _ = self.standing.compare_exchange(SETTLED, UNSETTLED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
@@ -82,7 +82,7 @@ impl PrefixMark {
         self.standing.store(SETTLED, Ordering::Release);
     }
 
-    /// It is another's.
+    /// The mark is another prefix's.
     pub(crate) fn is_other(&self, other: &Bytes) {
         *self.other.lock().unwrap_or_else(PoisonError::into_inner) = Some(other.clone());
         self.standing.store(OTHER, Ordering::Release);

@@ -1,7 +1,7 @@
-//! Which process of this machine is at the other end of a loopback connection: the inode of the
-//! client's socket (`proc_net.rs`), and whoever has that open (`proc_fd.rs`). Asked on a thread of its own,
-//! for many connections at once. It needs `/proc`, the same network namespace, and a process that this
-//! user may look into; otherwise there is no answer.
+//! Which process of this machine is at the other end of a loopback connection: the inode of the client's socket
+//! (`proc_net.rs`), and the process that has that socket open (`proc_fd.rs`). It is looked up on a thread of its own,
+//! for many connections at once. It needs `/proc`, the same network namespace, and a process that this user may look
+//! into; otherwise there is no result.
 
 mod cache;
 pub(super) mod lineage;
@@ -31,27 +31,27 @@ use proc_fd::Search;
 use proc_net::Inodes;
 use program::Programs;
 
-/// Connections that wait to be looked up; one more stays unknown for now.
+/// Connections that wait to be looked up; a further one stays unknown for now.
 const MAX_WAITING: usize = 1024;
 /// Connections that are looked up in one go.
 const BATCH: usize = 256;
-/// How long an answer is waited for.
+/// How long a caller waits for a result.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 struct Wanted {
     peer: Arc<ClientConnection>,
-    /// Who waits for the answer.
+    /// The caller that waits for the result.
     done: Option<oneshot::Sender<()>>,
 }
 
-/// The way to ask.
+/// A handle for asking the thread.
 pub struct Processes {
     queue: SyncSender<Wanted>,
     pub sight: Arc<Sight>,
 }
 
 impl Processes {
-    /// Starts the thread, which ends with the last way to ask.
+    /// Starts the thread, which ends when the last handle is dropped.
     pub fn start() -> std::io::Result<Processes> {
         let (queue, wanted) = sync_channel(MAX_WAITING);
         let sight = Arc::<Sight>::default();
@@ -60,7 +60,7 @@ impl Processes {
         Ok(Processes { queue, sight })
     }
 
-    /// The process of a client; pending where it could not be found out now.
+    /// The process of a client; `Process::Pending` if it could not be found out now.
     pub async fn of(&self, peer: &Arc<ClientConnection>) -> Process {
         if peer.process() == Process::Pending {
             self.look_up(peer).await;
@@ -68,7 +68,7 @@ impl Processes {
         peer.process()
     }
 
-    /// The processes that a client comes from, if they can be found out now.
+    /// The ancestor processes of a client, if they can be found out now.
     pub(crate) async fn lineage_of<'p>(&self, peer: &'p Arc<ClientConnection>) -> Option<&'p Lineage> {
         if peer.may_have_lineage() {
             self.look_up(peer).await;
@@ -80,12 +80,12 @@ impl Processes {
         let (done, answered) = oneshot::channel();
         let wanted = Wanted { peer: peer.clone(), done: Some(done) };
         if self.queue.try_send(wanted).is_ok() {
-            // Either way the peer says what is known now.
+            // In both cases the peer has what is known now.
             let _ = tokio::time::timeout(PATIENCE, answered).await;
         }
     }
 
-    /// Has the process of a client looked up that is not known yet, for what people know it by. Never waits.
+    /// Has the unknown process of a client looked up, for the names that people know it by. Never waits.
     pub(crate) fn identify(&self, peer: &Arc<ClientConnection>) {
         if !peer.known_by.ask() {
             return;
@@ -118,9 +118,9 @@ fn serve(wanted: &Receiver<Wanted>, mut finder: Finder) {
 enum Located {
     /// This one has the socket open.
     At(Process, Running),
-    /// A process has that this user may not look into.
+    /// A process that this user may not look into has it open.
     Hidden,
-    /// No process has that this machine's `/proc` shows: it is in another PID namespace.
+    /// A process that this machine's `/proc` does not show has it open: it is in another PID namespace.
     Elsewhere,
 }
 
@@ -137,7 +137,7 @@ impl Sight {
         }
     }
 
-    /// What is to be said where processes of clients may not be seen.
+    /// The message if processes of clients may not be seen.
     pub fn notice(&self) -> Option<String> {
         let is_blind = self.hidden.load(Ordering::Relaxed) > 0;
         is_blind.then(|| format!("{HIDDEN}; type: {SHOW_PROCESSES}"))
@@ -147,7 +147,7 @@ impl Sight {
 /// What it means that they may not be seen.
 const HIDDEN: &str = "this proxy may not see the processes of other users on its machine, so their clients without a name are known by their                       address alone: they cannot be told apart, and jobs of a shell have no holder";
 
-/// What gives the right to see them.
+/// The command that gives the right to see them.
 pub const SHOW_PROCESSES: &str = "install -D -m 0644 /usr/share/doc/lockwarden/examples/lockwarden-processes.conf \
                                          /etc/systemd/system/lockwarden.service.d/processes.conf && systemctl daemon-reload && \
                                          systemctl restart lockwarden";
@@ -161,8 +161,8 @@ struct Finder {
 }
 
 impl Finder {
-    /// Tells each of these clients its process, or that it was missed: once, however many wait for it. Being missed says
-    /// nothing of a client; having none does.
+    /// Sets for each of these clients its process, or that it was missed: once, however many callers wait for it. A
+    /// client that was missed may have a process; a client without one has none.
     fn look_up<'a>(&mut self, clients: impl Iterator<Item = &'a Arc<ClientConnection>>) {
         let mut asked: Vec<&Arc<ClientConnection>> = clients.collect();
         asked.sort_unstable_by_key(|peer| Arc::as_ptr(peer));
@@ -174,7 +174,7 @@ impl Finder {
         let pairs: Vec<Pair> = asked.iter().filter_map(|peer| pair(peer)).collect();
         let found = self.locate(&pairs);
         for peer in asked {
-            // One that came by a unix socket is known; its program is not.
+            // A client on a unix socket has a known process, but its program is not known.
             let known = match peer.running() {
                 Some(running) => Some((peer.process(), Some(running.clone()))),
                 None => {
@@ -203,8 +203,8 @@ impl Finder {
         }
     }
 
-    /// The processes behind those connections. A connection that is closed by now has none, and one that was not searched
-    /// for long enough is left out as well.
+    /// The processes behind those connections. A connection that is closed by now has none, and one for which the
+    /// search ran out of time is left out as well.
     fn locate(&mut self, pairs: &[Pair]) -> HashMap<Pair, Located> {
         let inodes = self.inodes.of(pairs);
         let found = self.search.find(inodes.values().copied());
@@ -218,7 +218,7 @@ impl Finder {
             }
         }
         if found.is_complete && !missing.is_empty() {
-            // A process may have ended while it was looked for.
+            // A process may have ended during the search.
             let unseen = match found.is_barred {
                 true => Located::Hidden,
                 false => Located::Elsewhere,

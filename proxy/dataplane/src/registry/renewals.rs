@@ -1,6 +1,6 @@
-//! Leases whose TTL the proxy chose, when each has to be renewed, and when its entry in the index has to
-//! be written. The register only says what is due, and in which order; `renewals` does it, in scripts
-//! that ask Redis whether the lease is still that lease.
+//! Leases whose TTL the proxy chose, when each has to be renewed, and when its entry in the index has to be written.
+//! The register only says what is due, and in which order; `renewals` does it, with scripts that check on Redis
+//! whether the lease is still the same one.
 
 mod index;
 mod lease;
@@ -32,9 +32,9 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub struct Renewals {
     register: Mutex<Register>,
-    /// How many leases there are: most releases are of one that is none of them, and need not look.
+    /// How many leases there are: most releases are of a lease that is not among them, and need not look.
     count: AtomicUsize,
-    /// The holders' own connections renew: the proxy's may not.
+    /// The holders' own connections renew, because the proxy's may not.
     over_holders: AtomicBool,
     changed: Notify,
 }
@@ -52,7 +52,7 @@ impl Renewals {
         self.put(register, key, lease, list);
     }
 
-    /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
+    /// Keeps a lease whose session is gone alive for this holder from now on. A newer lease stays.
     pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, lease: KeptLease, now: Instant) {
         self.adopt_later(holder, key, lease, (now, now));
     }
@@ -75,7 +75,8 @@ impl Renewals {
         self.put(register, key, lease, now);
     }
 
-    /// The leases of these locks, which are another server's from now on: there they stay those of their sessions.
+    /// Removes and returns the leases of these locks, which belong to another server from now on; there they stay
+    /// with their sessions.
     pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, KeptLease)> {
         let mut register = self.lock();
         let keys: Vec<DbKey> = register.leases.keys().filter(|key| of(key)).cloned().collect();
@@ -89,34 +90,34 @@ impl Renewals {
         taken
     }
 
-    /// A lease is left to other proxies; when its connection was ended by its client, if it was.
+    /// Leaves a lease to other proxies; `ended` is when its client closed its connection, if the client did.
     pub(crate) fn offer(&self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
         self.lock().listing.offer(key, lease, ended);
         self.changed.notify_one();
     }
 
-    /// A lease that is not kept alive yet, for the proxy that has its client.
+    /// Lists a lease that is not kept alive yet, for the proxy that has its client.
     pub(crate) fn announce(&self, entry: Bytes, overdue: Instant) {
         self.lock().listing.write(overdue, entry);
         self.changed.notify_one();
     }
 
-    /// A lease is left to go by its TTL.
+    /// Lets a lease expire by its TTL.
     pub fn leave(&self, key: &DbKey, lease: &KeptLease) {
         self.lock().listing.leave(key, lease);
     }
 
-    /// What is to be written to the index, at most so many entries, and what is to be removed from it.
+    /// The entries that are to be written to the index, at most `most`, and those that are to be removed from it.
     pub(crate) fn take_listing(&self, now: Instant, most: usize) -> IndexWork {
         self.lock().take_listing(now, most)
     }
 
-    /// An entry that stands in the index for nothing.
+    /// An entry in the index that has no purpose any more.
     pub(crate) fn is_stale(&self, entry: Bytes) {
         self.lock().listing.remove(entry);
     }
 
-    /// An entry of another proxy is overdue only then.
+    /// An entry of another proxy becomes overdue only then.
     pub(crate) fn is_answered_for(&self, entry: Bytes, until: Instant) {
         self.lock().listing.write(until, entry);
     }
@@ -128,13 +129,13 @@ impl Renewals {
         Some(index::entry(key, lease))
     }
 
-    /// Whether something is to be written to the index by now.
+    /// Whether an entry is due to be written to the index.
     pub(crate) fn has_listing(&self, now: Instant) -> bool {
         let next = self.lock().listing.next_due(now);
         next.is_some_and(|due| due <= now)
     }
 
-    /// No longer: it was given back, or its holder chose a TTL himself.
+    /// Stops keeping a lease alive: it was released, or its holder chose a TTL itself.
     pub(crate) fn remove(&self, key: &DbKey, session: Option<SessionNumber>) {
         if self.is_empty() {
             return;
@@ -147,7 +148,7 @@ impl Renewals {
         }
     }
 
-    /// The session is gone: its leases go by their TTL, unless they are adopted.
+    /// The session is gone: its leases expire by their TTL, unless they are adopted.
     pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
         let mut register = self.lock();
         let keys: Vec<DbKey> = register.of_session(session).cloned().collect();
@@ -160,8 +161,8 @@ impl Renewals {
         leases
     }
 
-    /// Takes the leases that are due, at most `most`, those that end first before the others. Each is
-    /// due again after a while, unless it is said before what came of its renewal.
+    /// Takes the leases that are due, at most `most`; those that end first come first. Each is due again after a
+    /// while, unless the outcome of its renewal is reported before.
     pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<(DbKey, KeptLease)> {
         let mut register = self.lock();
         register.find_due(now);
@@ -175,7 +176,7 @@ impl Renewals {
             let lease = lease.clone();
             let again = lease.ttl() / AGAIN_AFTER;
             let again = now + again.clamp(AGAIN_AT_LEAST, AGAIN_AT_MOST);
-            // Should no answer come, it is tried again: renewing twice does no harm.
+            // If no reply comes, it is tried again: renewing twice does no harm.
             register.wait(&key, again);
             taken.push((key, lease));
         }
@@ -198,12 +199,12 @@ impl Renewals {
         keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone()))).collect()
     }
 
-    /// Whether a session has any.
+    /// Whether a session has any leases here.
     pub fn has(&self, session: SessionNumber) -> bool {
         self.lock().of_session(session).next().is_some()
     }
 
-    /// Says whether the holders' own connections renew.
+    /// Sets whether the holders' own connections renew.
     pub(crate) fn renew_over_holders(&self, do_they: bool) {
         self.over_holders.store(do_they, Ordering::Relaxed);
     }
@@ -212,7 +213,7 @@ impl Renewals {
         self.over_holders.load(Ordering::Relaxed)
     }
 
-    /// Wakes every session that has any.
+    /// Wakes every session that has a lease here.
     pub(crate) fn wake_holders(&self) {
         if !self.is_empty() {
             let nudges = self.lock().nudges();
@@ -220,7 +221,7 @@ impl Renewals {
         }
     }
 
-    /// Whether this lease is renewed now.
+    /// Whether this lease is kept alive here now.
     pub fn keeps(&self, key: &DbKey, grant: Grant) -> bool {
         let register = self.lock();
         let lease = register.leases.get(key);
@@ -232,7 +233,7 @@ impl Renewals {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// It was renewed to this TTL; whether its record was, too.
+    /// The lease was renewed to this TTL; `with_record`: its record was, too.
     pub(crate) fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
         self.change(key, lease, |lease| {
             lease.ends = now + ttl;
@@ -243,17 +244,17 @@ impl Renewals {
         });
     }
 
-    /// It was renewed, and too few replicas know: it is due again after half the usual time.
+    /// The lease was renewed, but too few replicas have it: it is due again after half the usual time.
     pub(crate) fn try_sooner(&self, key: &DbKey, lease: &KeptLease, now: Instant) {
         self.change(key, lease, |lease| now + lease.ttl() / (2 * DUE_AFTER));
     }
 
-    /// It has to wait until then.
+    /// Its renewal has to wait until then.
     pub(crate) fn postpone(&self, key: &DbKey, lease: &KeptLease, until: Instant) {
         self.change(key, lease, |_| until);
     }
 
-    /// That lease is over, if it is still the one that was meant.
+    /// The lease is over, if it is still the same one.
     pub(crate) fn ended(&self, key: &DbKey, lease: &KeptLease) {
         let mut register = self.lock();
         if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
@@ -262,9 +263,8 @@ impl Renewals {
         }
     }
 
-    /// When the renewing task has to wake, to renew or, where it does that, to write to the index. One that
-    /// was due by then and is no more lets it wake for nothing; so a lease that comes and goes, one
-    /// after another, does not wake it each time.
+    /// When the renewing task has to wake, to renew or, if it does that, to write to the index. It may wake for a
+    /// lease that was due by then but is no more. So short leases that follow each other do not wake it each time.
     pub(crate) fn next_due(&self, now: Instant, writes_index: bool) -> Option<Instant> {
         let mut register = self.lock();
         let first = if register.due.is_empty() { register.waiting.keys().next().map(|(at, _)| *at) } else { Some(now) };
@@ -275,16 +275,16 @@ impl Renewals {
         register.sleeps_until
     }
 
-    /// Waits until a lease was added that is due before the time that `Renewals::next_due` said.
+    /// Waits until a lease was added that is due before the time that `Renewals::next_due` returned.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Changes a lease if it is still the one that was meant; `change` says when it is due again.
+    /// Changes a lease if it is still the same one; `change` returns when it is due again.
     fn change(&self, key: &DbKey, lease: &KeptLease, change: impl FnOnce(&mut KeptLease) -> Instant) {
         let mut register = self.lock();
         let meant = lease.renewal.grant;
-        // While the answer was awaited, the lock may have been granted anew.
+        // While the reply was awaited, the lock may have been granted again.
         let current = register.leases.get_mut(key);
         let Some(current) = current.filter(|current| current.renewal.grant == meant) else {
             return;
@@ -307,7 +307,7 @@ impl Renewals {
         }
         register.put(key, lease, list);
         self.counted(&register);
-        // The task that is woken takes this lock at once.
+        // The woken task takes this lock at once.
         drop(register);
         if is_early {
             self.changed.notify_one();

@@ -1,5 +1,5 @@
-//! Script texts that were seen, by SHA-1, so that a later EVALSHA means as much as the text did.
-//! Bounded; a text that was forgotten is asked for again with NOSCRIPT.
+//! Script texts that were seen, by SHA-1, so that a later EVALSHA is understood as well as the text was. Bounded; a
+//! text that was forgotten is asked for again with NOSCRIPT.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +12,16 @@ use tokio::sync::Semaphore;
 
 /// Texts that are remembered.
 const MAX_TEXTS: usize = 10_000;
-/// Texts up to this length are read in less than a millisecond or two, whatever they say, bytes.
+/// Bytes: a text up to this length is analysed in less than one or two milliseconds, whatever it contains.
 pub(crate) const LONG_TEXT: usize = 4 * 1024;
-/// Bytes that texts and what is known of them may take together. A lock script's take some 10 KiB.
+/// Bytes that texts and what is known of them may take together. A lock script takes some 10 KiB.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The memory.
 pub(crate) struct ScriptCache {
     facts: DashMap<ScriptSha, Arc<ScriptFacts>>,
     bytes: AtomicUsize,
-    /// Long texts are read one at a time, so that clients which send many do not take all cores.
+    /// Long texts are analysed one at a time, so that clients that send many do not take all cores.
     reading: Semaphore,
 }
 
@@ -40,16 +40,16 @@ impl ScriptCache {
         self.keep(Arc::new(ScriptFacts::of(text)))
     }
 
-    /// Whether reading a text would take its time.
+    /// Whether the analysis of a text would take long.
     pub(crate) fn takes_time(&self, text: &[u8]) -> bool {
         text.len() > LONG_TEXT && self.seen(&ScriptSha::of(text)).is_none()
     }
 
-    /// Reads a long text elsewhere than on the threads that serve clients.
+    /// Analyses a long text on another thread than those that serve clients.
     pub(crate) async fn read(self: Arc<Self>, text: Bytes) {
         let _turn = self.reading.acquire().await;
         let this = self.clone();
-        // Where it fails, the text is read where it is wanted.
+        // If that fails, the text is analysed when it is needed.
         let _ = tokio::task::spawn_blocking(move || this.saw(&text)).await;
     }
 
@@ -73,7 +73,7 @@ impl ScriptCache {
         facts
     }
 
-    /// What is known of a script: by its text, or because it is one of a library.
+    /// What is known of a script: from its text, or because it belongs to a library.
     pub(crate) fn get(&self, sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
         if let Some(known) = self.facts.get(sha) {
             return Some(known.value().clone());

@@ -1,9 +1,8 @@
-//! Grants whose replies the client may not have read. A session remembers those after which the
-//! client has not spoken yet; when its connection ends in a way that says that a reply was not
-//! read, the lease is marked as undelivered, so that the client may have it when it asks again.
-//! A reset that comes long after the reply says nothing: a client that waited for the reply has read
-//! it by then, and a box on the way resets idle connections.
-//! Nothing is ever undone: the client may have read the reply all the same.
+//! Grants whose replies the client may not have read. A session remembers those after which the client has not sent
+//! anything yet. When its connection ends in a way that shows that a reply was not read, the lease is marked as
+//! undelivered, so that the client may have it when it asks again. A reset that comes long after the reply says
+//! nothing: a client that waited for the reply has read it by then, and a network device on the way may reset idle
+//! connections. Nothing is ever undone: the client may have read the reply nevertheless.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,21 +13,21 @@ use lockwarden_lock::plan::{self, Plan};
 use lockwarden_lock::token::{Grant, SessionId};
 use tokio::sync::Notify;
 
-/// Grants of one session whose replies were not followed by a word of the client; above that the
-/// oldest are taken for read.
+/// Grants of one session after whose replies the client has sent nothing; beyond this limit the oldest grants count
+/// as delivered.
 const MAX_UNHEARD: usize = 64;
 /// A client that still waits for a reply reads it within this time.
 const READ_WITHIN: Duration = Duration::from_secs(1);
-/// Reports of a kind that wait for the proxy's own connection; above that the oldest are given up.
+/// Reports of a kind that wait for the proxy's own connection; beyond this limit the oldest are given up.
 const MAX_REPORTS: usize = 4096;
 
-/// A lease whose grant may not have been heard of.
+/// A lease of whose grant the client may not have heard.
 #[derive(Clone, Debug)]
 pub(crate) struct Undelivered {
     pub(crate) key: DbKey,
-    /// Whose lease it is: once a repetition has taken it on, it is not ours to mark.
+    /// The session of the lease: once a repetition has taken the lease over, this session must not mark it.
     pub(crate) session: SessionId,
-    /// Its name; `None` where a repetition under way may have taken on one of another name.
+    /// The name of the grant; `None` if a repetition under way may have taken over a lease with another name.
     pub(crate) grant: Option<Grant>,
 }
 
@@ -39,13 +38,13 @@ impl Undelivered {
     }
 }
 
-/// How far a client had taken its replies when the end of its connection was noticed. Places are
-/// counted in bytes of all that goes to the client.
+/// How far a client had taken its replies when the end of its connection was noticed. Positions are counted in bytes
+/// of all that is sent to the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
-    /// What lies before this was followed by a word of the client.
+    /// After everything before this position the client has sent something.
     pub(crate) heard: u64,
-    /// What lies before this was acknowledged by its machine.
+    /// Everything before this position was acknowledged by the client's machine.
     pub(crate) acknowledged: u64,
     pub(crate) noticed: Instant,
 }
@@ -53,13 +52,13 @@ pub(crate) struct Delivery {
 /// The reply to a grant.
 #[derive(Clone, Copy, Debug)]
 struct Told {
-    /// Where it ends.
+    /// The position at which it ends.
     end: u64,
     at: Instant,
 }
 
 impl Delivery {
-    /// Whether the client may not have read a reply; `None`: it was not even worded.
+    /// Whether the client may not have read a reply; `None`: the reply was not even written.
     fn leaves_unread(&self, told: Option<Told>) -> bool {
         told.is_none_or(|told| {
             let waited = self.noticed.saturating_duration_since(told.at);
@@ -68,14 +67,14 @@ impl Delivery {
     }
 }
 
-/// What one session has granted and may not have been heard.
+/// The grants of one session that its client may not have heard of.
 #[derive(Debug, Default)]
 pub(crate) struct PendingGrants {
-    /// Steps that were sent and not answered yet: what they grant is known only by its name.
+    /// Steps that were sent and not answered yet: the lease that each may grant is known only by its name.
     under_way: Vec<Undelivered>,
-    /// Grants with their replies; `None` until it is worded.
+    /// Grants with their replies; `None` until the reply is written.
     said: VecDeque<(Undelivered, Option<Told>)>,
-    /// The connection is ending, and what the client has read is not in there any more.
+    /// The connection is ending, and the grants that the client has read of were removed.
     ending: bool,
 }
 
@@ -85,13 +84,13 @@ impl PendingGrants {
         self.under_way.push(lease);
     }
 
-    /// What was sent is answered; what came of it is told by [`PendingGrants::granted`].
+    /// What was sent is answered; [`PendingGrants::granted`] reports the outcome.
     pub(crate) fn answered(&mut self) {
         self.under_way.clear();
     }
 
-    /// A lease was granted, and the reply is about to be worded. The client has spoken since
-    /// everything before `heard` in the reply stream.
+    /// A lease was granted, and its reply is about to be written. The client has sent something after everything
+    /// before `heard` in the reply stream.
     pub(crate) fn granted(&mut self, lease: Undelivered, heard: u64) {
         while let Some((_, Some(told))) = self.said.front()
             && told.end <= heard
@@ -104,12 +103,12 @@ impl PendingGrants {
         self.said.push_back((lease, None));
     }
 
-    /// The replies to what was granted end here in the reply stream; `None`: the client wanted none.
+    /// The replies to the last grants end at this position of the reply stream; `None`: the client wanted no reply.
     pub(crate) fn replied(&mut self, end: Option<u64>, at: Instant) {
         if end.is_none() {
             self.said.retain(|(_, told)| told.is_some());
         }
-        // One reply may be that to several grants: of a command on several locks, or of a block.
+        // One reply may be for several grants: of a command on several locks, or of a block.
         for (_, told) in self.said.iter_mut().rev() {
             if told.is_some() {
                 break;
@@ -118,8 +117,8 @@ impl PendingGrants {
         }
     }
 
-    /// The end of the connection was noticed. Returns whether a reply may not have been read. Noticing
-    /// it once more changes nothing.
+    /// The end of the connection was noticed. Returns whether a reply may not have been read. A second call changes
+    /// nothing.
     pub(crate) fn ends(&mut self, delivery: Delivery) -> bool {
         if !self.ending {
             self.ending = true;
@@ -134,8 +133,8 @@ impl PendingGrants {
         self.ending = false;
     }
 
-    /// The session is over: what was under way, which no client was told, and, unless the client has
-    /// read everything, the grants whose replies it may not have read.
+    /// The session is over. Returns what was under way, which no client was told, and, unless the client has read
+    /// everything, the grants whose replies it may not have read.
     pub(crate) fn end(&mut self, unread: bool) -> Vec<Undelivered> {
         let mut lost = std::mem::take(&mut self.under_way);
         let said = self.said.drain(..);
@@ -147,7 +146,7 @@ impl PendingGrants {
 }
 
 /// What is to be written into records over the proxy's own connection: undelivered grants, because the session's own
-/// connection is gone; processes of holders, because nothing may stand in the way of the client's commands.
+/// connection is gone; processes of holders, because the client's commands must not be delayed.
 pub(crate) struct Reports<T> {
     waiting: Mutex<VecDeque<T>>,
     changed: Notify,
@@ -160,7 +159,7 @@ impl<T> Default for Reports<T> {
 }
 
 impl<T> Reports<T> {
-    /// One more; returns the oldest where there is no room.
+    /// Adds one; returns the oldest if there is no room.
     pub(crate) fn add(&self, report: T) -> Option<T> {
         let mut waiting = self.lock();
         let oldest = if waiting.len() == MAX_REPORTS { waiting.pop_front() } else { None };

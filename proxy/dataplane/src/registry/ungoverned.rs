@@ -1,5 +1,5 @@
-//! Locks that the last walk over the server's keys has found without a record: what no client has shown to
-//! this proxy. The walk (`maintenance::sweep`) writes it, the view reads it.
+//! Locks that the last walk over the server's keys has found without a record: those that no client has shown to this
+//! proxy. The walk (`maintenance::sweep`) writes it, the view reads it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,7 +35,7 @@ impl Ungoverned {
         equal.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What a walk has found, in place of what the one before did.
+    /// Replaces what the previous walk had found.
     pub fn found(&self, endless: Vec<Bytes>, equal: Vec<(Arc<str>, Equal)>) {
         *self.equal.lock().unwrap_or_else(PoisonError::into_inner) = equal;
         *self.endless.lock().unwrap_or_else(PoisonError::into_inner) = endless;

@@ -1,5 +1,5 @@
-//! Which lock keys sessions of this proxy WATCH: keep-alive waits with renewing those, since a
-//! renewal would make an honest WATCH/MULTI/EXEC fail.
+//! Which lock keys sessions of this proxy WATCH: keep-alive delays the renewal of those, since a renewal would make
+//! an honest WATCH/MULTI/EXEC fail.
 
 use dashmap::DashMap;
 use lockwarden_lock::evidence::DbKey;

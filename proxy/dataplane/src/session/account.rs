@@ -1,5 +1,5 @@
-//! What an outcome means for everything that is remembered or told: evidence, keep-alive, mirror, counters, event log,
-//! discovery. Nothing here changes a reply.
+//! What an outcome means for everything that is remembered or reported: evidence, keep-alive, mirror, counters, event
+//! log, discovery. Nothing here changes a reply.
 
 pub(super) mod emit_events;
 pub(super) mod observed_reads;

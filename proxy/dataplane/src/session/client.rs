@@ -1,5 +1,5 @@
-//! One client as the proxy knows it: everything of a session but its sockets. What follows from a command is worked out
-//! on this alone, so it can be tried without a connection.
+//! One client as the proxy knows it: everything of a session except its sockets. What follows from a command is
+//! computed from this alone, so it can be tested without a connection.
 
 pub(super) mod block;
 pub(super) mod connection_state;
@@ -39,7 +39,7 @@ use crate::state::ProxyState;
 pub struct Client {
     pub(crate) shared: Arc<ProxyState>,
     pub(crate) active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
-    /// The configuration as this client sees it, where that depends on the client.
+    /// The configuration as this client sees it, if that depends on the client.
     view: Option<Seen>,
     pub(crate) connection: ConnectionState,
     pub(crate) evidence: Evidence,
@@ -54,7 +54,8 @@ pub struct Client {
     pub(super) caller: Arc<Caller>,
     /// What the policies were asked about the command that is being judged, where questions are kept.
     pub(crate) asked: Vec<Asked>,
-    /// The locks for which the last step found a refusal, each with its name, until the error line is worded.
+    /// The locks for which the last step found a refusal, each with the refusal's name, until the error line is
+    /// written.
     pub(crate) refused: Vec<(Bytes, String)>,
     /// What is known of whether this connection leads to a replica.
     pub(crate) replica: Suspicion,
@@ -62,10 +63,10 @@ pub struct Client {
     pub(super) ended: Ended,
     /// Requests that have come.
     pub(super) requests: u64,
-    /// Which of them was the first that is not about the connection itself. A lock that is taken with it may be all that
-    /// the connection is there for.
+    /// The number of its first request that is not about the connection itself. If that request takes a lock, the
+    /// client may have connected only for that.
     first_command: Option<u64>,
-    /// The lock that it took with that.
+    /// The lock that it took with that request.
     pub(crate) first_lock: Option<(DbKey, Grant)>,
     /// Until when it may hold a lock that no namespace has, Unix time, ms; 0: it holds none.
     pub(super) may_hold_until_ms: u64,
@@ -76,9 +77,9 @@ pub struct Client {
 /// What is known of whether this connection leads to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspicion {
-    /// Nothing was said that only a replica says.
+    /// No error was seen that only a replica gives.
     None,
-    /// An error was given that only a replica gives, or a script that made it up.
+    /// An error was seen that only a replica gives, or that a script made up.
     Raised,
     /// The server was asked.
     Asked,
@@ -86,7 +87,7 @@ pub(crate) enum Suspicion {
     Confirmed,
 }
 
-/// The configuration as a client sees it that says this of itself.
+/// The configuration as a client with this identity sees it.
 struct Seen {
     of: Arc<Active>,
     client: Identity,
@@ -139,14 +140,14 @@ impl Client {
         self.first_command == Some(self.requests)
     }
 
-    /// Lets others know who this client is now.
+    /// Makes this client's present identity known to the rest of the proxy.
     pub(crate) fn introduce(&mut self) {
         self.caller = caller(self.number, self.peer, &self.connection);
         let who = self.connection.who();
         self.shared.clients.put((who.client, who.application), self.connection.peer(), &self.caller);
     }
 
-    /// It is this user from now on.
+    /// The client is logged in as this user from now on.
     pub(super) fn logged_in(&mut self, login: Login) {
         self.connection.set_user(login.user.clone());
         let may_have_twin = self.may_have_twin();
@@ -154,8 +155,8 @@ impl Client {
         self.introduce();
     }
 
-    /// A lock's value that is too long to be judged is refused whatever it says, so it need not be kept until all of it
-    /// is here.
+    /// A lock's value that is too long to be judged is refused whatever it is, so it need not be kept until it has
+    /// come whole.
     pub(super) fn look_at_long_argument(&mut self, inbox: &mut RequestBuffer) {
         if self.refuses_long_argument(inbox) {
             inbox.replace_long_argument(MAX_VALUE_BYTES + 1);
@@ -174,7 +175,7 @@ impl Client {
             && active.namespaces.find(key).is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
     }
 
-    /// Whether Redis may turn its commands away for want of a login.
+    /// Whether Redis may refuse its commands because it has not logged in.
     pub(super) fn may_lack_login(&self) -> bool {
         !self.connection.login.is_done() && self.shared.backend.server.may_want_password()
     }
@@ -190,8 +191,8 @@ impl Client {
         self.seen(active)
     }
 
-    /// The same configuration as this client sees it now. What it says of itself can change while
-    /// replies are awaited, so whoever waited asks again.
+    /// The same configuration as this client sees it now. What a client says of itself can change while replies are
+    /// awaited, so callers that have awaited one call this again.
     pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
         if active.rollouts.is_none() {
             return active;
@@ -240,7 +241,7 @@ impl Client {
         self.connection.peer().known_by.certificate()
     }
 
-    /// A command was forwarded that no lock is concerned with; one in so many is timed, from here on.
+    /// A command that concerns no lock was forwarded. One in `SAMPLED_ONE_IN` is timed, from here on.
     pub(super) fn passed_through(&mut self, sampled: Option<Instant>) {
         self.queued();
         self.count(CommandClass::PassThrough, CommandResult::Ok);

@@ -1,5 +1,5 @@
-//! How a session ends, as far as its leases are concerned: which of its last grants the client did
-//! not hear of, and the marking of those.
+//! How a session ends, as far as its leases are concerned: which of its last grants the client did not hear of, and
+//! how those are marked.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::state::effects;
 
 /// How long a session that lost its client waits for its own connection to take the marks.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a session that Redis has left looks whether it still holds a lock.
+/// How often a session whose connection Redis has closed checks whether it still holds a lock.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Session {
@@ -33,8 +33,8 @@ impl Session {
         self.client.pending_grants.replied(end, at);
     }
 
-    /// Redis closed the connection of a client. The client hears of it as it would from Redis; and for as long as
-    /// it does not close its own end it is there, and its locks are kept alive: without the proxy they would stay.
+    /// Redis closed the connection of a client. The client is told, as it would be by Redis. Until it closes its own
+    /// end it counts as present, and its locks are kept alive: without the proxy they would stay.
     pub(super) async fn wait_for_holder(&mut self) {
         let mut drain = self.client.shared.drain.subscribe();
         self.transport.say_goodbye();
@@ -47,14 +47,14 @@ impl Session {
         }
     }
 
-    /// Whether a reply to a grant may not have been read by a client whose end was noticed.
+    /// Whether a client whose end was noticed may not have read a reply to a grant.
     fn leaves_unread(&mut self) -> bool {
         let delivery = self.transport.delivery(Instant::now());
         self.client.pending_grants.ends(delivery)
     }
 
-    /// The client sends no more. Whether it still listens is found out while its leases can be
-    /// marked over its own connection.
+    /// The client sends no more. While its leases can still be marked over its own connection, this finds out whether
+    /// it still reads.
     pub(super) async fn client_done(&mut self) -> Result<(), End> {
         let idle = self.transport.is_idle() && !self.transport.pushes.takes_no_commands();
         if idle && self.leaves_unread() {
@@ -67,7 +67,7 @@ impl Session {
         Ok(())
     }
 
-    /// Marks what the client did not hear of. Its connection is over.
+    /// Marks the grants that the client did not hear of. Its connection is over.
     pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut RequestBuffer) {
         let unread = self.leaves_unread()
             && match end {
@@ -82,7 +82,7 @@ impl Session {
         }
         let now = Instant::now();
         for lease in &mut lost {
-            // Without an earlier lease of its own, whatever this session holds by now is meant.
+            // If this session had no earlier lease, the mark is for whatever lease it holds by now.
             if self.client.evidence.own(&lease.key, now).is_none() {
                 lease.grant = None;
             }
@@ -97,8 +97,8 @@ impl Session {
         }
     }
 
-    /// Over the session's own connection a mark cannot overtake the step that it is about. Returns
-    /// what could not be marked so.
+    /// Over the session's own connection a mark cannot overtake the step that it is about. Returns the grants that
+    /// could not be marked this way.
     async fn mark_over_own_connection(
         &mut self,
         lost: Vec<Undelivered>,
@@ -118,7 +118,7 @@ impl Session {
         let mut orphans_answer = None;
         let mut waiting: Vec<Option<Undelivered>> = lost.into_iter().map(Some).collect();
         for (at, lease) in waiting.iter().enumerate() {
-            // The proxy sends no SELECT over a client's connection; marks in other databases go over its own.
+            // The proxy sends no SELECT over a client's connection; marks in other databases go over the proxy's own.
             if let Some(lease) = lease
                 && lease.key.db == self.client.connection.selected
             {
@@ -142,8 +142,8 @@ impl Session {
                 }
             }
         };
-        // What is not answered in time, the proxy's own connection tries again: marking twice is
-        // marking once.
+        // What is not answered in time is tried again over the proxy's own connection: marking twice has the same
+        // effect as marking once.
         let _ = tokio::time::timeout(PATIENCE, marking).await;
         if let (Some(flight), Some(answer)) = (self.orphan.take(), orphans_answer)
             && !answer.starts_with(b"-NOSCRIPT")
@@ -160,7 +160,7 @@ impl Session {
 }
 
 impl Client {
-    /// Its connection has ended: the watch for lost holders is told what it still holds.
+    /// Its connection has ended: tells the watch for lost holders which leases it still holds.
     pub(super) fn leaves_leases(&mut self) {
         let active = self.active();
         let (peer, ended) = (self.connection.peer().clone(), self.ended);
@@ -175,8 +175,8 @@ impl Client {
         }
     }
 
-    /// A step that may grant is about to be sent: should the client go before its answer comes, it
-    /// cannot have heard of it.
+    /// A step that may grant is about to be sent: if the client goes before the reply comes, it cannot have heard of
+    /// the grant.
     pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
         for Allowed { lock, .. } in flight.permitted.locks() {
             if let Some(grant) = lock.grant() {

@@ -1,5 +1,5 @@
-//! Commands that are no lock commands and do not simply pass through: about the connection, the server, keys in general,
-//! the proxy itself, and scripts whose locks are not declared.
+//! Commands that are no lock commands and do not simply pass through: commands about the connection, the server, keys
+//! in general or the proxy itself, and scripts whose locks are not declared.
 
 pub(super) mod administration;
 pub(super) mod computed_scripts;

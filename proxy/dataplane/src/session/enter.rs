@@ -1,5 +1,5 @@
-//! The way to the backend that a client begins with, and as whom it begins: by the name in its certificate, where a
-//! `[[certificate_login]]` means it.
+//! The connection to the backend that a client begins with, and the user that it begins as: the one for the name in
+//! its certificate, if a `[[certificate_login]]` names it.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub async fn enter(shared: &Arc<ProxyState>, arrival: &Arrival) -> Result<(Backe
         }
         Err(BackendError::Login(text)) => text,
         Err(BackendError::Password(error)) => error.to_string(),
-        // What else went wrong has nothing to do with the certificate.
+        // Any other failure has nothing to do with the certificate.
         Err(error) => return Err(error),
     };
     tracing::warn!(
@@ -47,14 +47,15 @@ pub async fn enter(shared: &Arc<ProxyState>, arrival: &Arrival) -> Result<(Backe
     Ok((link, Entry::Nobody))
 }
 
-/// A connection that is logged in as this user. A new one for each client, so that it is Redis that lets it in.
+/// A connection that is logged in as this user. Each client gets a new one, so that Redis itself decides whether to
+/// let it in.
 async fn log_in(shared: &ProxyState, login: &CertificateLogin) -> Result<(Link, Login), BackendError> {
     let login = login_of(login).await?;
     let profile = Profile::of(login.clone());
     Ok((shared.backend.open(&profile).await?, login))
 }
 
-/// The way of a client that has not logged in.
+/// The connection for a client that has not logged in.
 async fn backend_link(shared: &Arc<ProxyState>) -> Result<BackendLink, BackendError> {
     if shared.sessions == Sessions::Multiplexed
         && let Some(port) = Attachment::new(&Profile::plain(), Traffic::Reads, &shared.backend)

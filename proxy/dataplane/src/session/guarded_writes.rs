@@ -1,7 +1,8 @@
-//! Writes of guarded data (`[[guard]]`). Where a guard enforces, the client's own bytes stand between MULTI and EXEC, under a
-//! WATCH on the records of the locks, and are sent only after those were read and judged: a grant of the lock writes
-//! its record, and then nothing has run. No reply is made up. Where it only monitors, the records are read in the same write
-//! ahead of the client's bytes. Who may write is said by [`lockwarden_lock::data_guard`].
+//! Writes of guarded data (`[[guard]]`). If a guard enforces, the client's own bytes are sent between MULTI and EXEC,
+//! under a WATCH on the records of the locks, and only after those records were read and judged. A grant of the lock
+//! in between writes its record, and then nothing has run. No reply is made up. If the guard only monitors, the
+//! records are read in the same write ahead of the client's bytes. [`lockwarden_lock::data_guard`] says which clients
+//! may write.
 
 pub(super) mod kept;
 mod scripts;
@@ -39,23 +40,23 @@ use crate::session::transport::{End, Muted, QueuedRequests};
 use crate::session::{Session, error_frame};
 use crate::state::quarantine;
 
-/// How often a write is tried whose lock changes hands under it.
+/// How often a write is tried if its lock changes hands meanwhile.
 pub(super) const MAX_TRIES: u32 = 16;
 /// The error for a block that cannot be sent again.
 pub(super) const BLOCK_TOO_LONG: &str = "LOCKLIMIT guarded-write hint=\"this block writes guarded data and cannot be checked: it is longer than 1 MiB, or guards changed meanwhile; send it again, or less in one block\"";
-/// What is said of a write in another database.
+/// The error for a write in another database.
 const OTHER_DATABASE: &str =
     "this writes in another database than that whose lock would be read; SELECT that database outside a block first";
 const OTHER_SLOT: &str =
     "in a cluster data and its lock must be in one slot: give both one hash tag, as in stock:{42} and lock:{42}";
-/// Locks of one write, above which it is not checked.
+/// Most locks of one write that is checked.
 const MAX_LOCKS: usize = 1_000;
 
-/// What the records could not be read for.
+/// Why the records could not be read.
 enum Unread {
     /// The user may not.
     NoRights,
-    /// Redis said this.
+    /// Redis gave this error.
     Error(Bytes),
 }
 
@@ -65,7 +66,7 @@ impl Client {
         !self.active.load().guards.is_empty()
     }
 
-    /// What guards the keys that a request would write; `None` for nearly all.
+    /// The guards of the keys that a request would write; `None` for nearly all requests.
     #[inline]
     pub(super) fn guarded_by(&mut self, class: &Class<'_>, request: &Request<'_>) -> Option<Box<GuardedWrite>> {
         let guards = &self.active.load().guards;
@@ -79,19 +80,19 @@ impl Client {
                 (Effect::Neutral, true) => None,
                 (effect, _) if effect.access() == Access::Read => return None,
                 _ if !guards.index.may_guard(pass.keys(), request) => return None,
-                // In a block nothing waits.
+                // In a block no command waits.
                 (_, true) if self.connection.block.is_none() => Some(GuardUnchecked::Blocking),
                 _ => None,
             },
             Class::UnseenScript(_) => None,
-            // It is refused as what it does to the lock.
+            // It is refused for what it does to the lock.
             Class::Opaque(command) | Class::UnknownScript(command) if self.enforces(command.target.namespace) => {
                 return None;
             }
             Class::Judge(command) if is_script(command.name) => match command.op.script() {
                 // It is judged in the step that runs it.
                 Some(_) => None,
-                // What is known of such a script is that it is about its lock alone.
+                // Such a script is known to be about its lock alone.
                 None => return None,
             },
             Class::Judge(_)
@@ -107,7 +108,7 @@ impl Client {
         self.guarded_keys(request, unchecked)
     }
 
-    /// Whether a block writes in another database than that in which it begins, where its records are read.
+    /// Whether a block writes in another database than the one in which it began, where its records are read.
     fn writes_elsewhere(&self) -> bool {
         let block = self.connection.block.as_ref();
         block.is_some_and(|block| block.db.is_some())
@@ -132,7 +133,7 @@ impl Client {
         }
         let (now, db) = (Instant::now(), self.connection.db());
         let who = self.connection.who();
-        // Where it may be this client's after all, only Redis knows.
+        // If the lock may be this client's after all, only Redis knows that.
         let is_stranger = |session| {
             let holder = self.shared.clients.of_session(session);
             holder.is_some_and(|(client, peer)| {
@@ -179,7 +180,7 @@ impl Client {
                 }
                 (keys, unchecked)
             }
-            // Of so many the first stand for all.
+            // With this many keys, the first stands for all.
             Err(TooMany(first)) => (vec![*first], Some(GuardUnchecked::TooLong)),
         };
         let (name, user) = (&self.connection.name, &self.connection.user);
@@ -207,7 +208,7 @@ impl Client {
         Some(Box::new(GuardedWrite { command, keys, unchecked, into: named_database(request) }))
     }
 
-    /// What is sent between MULTI and EXEC, where a refusal of this write is carried out.
+    /// The bytes that are sent between MULTI and EXEC, if a refusal of this write is carried out.
     pub(super) fn kept_for(&mut self, write: &GuardedWrite, class: &Class<'_>) -> Option<Kept> {
         let active = self.active.load();
         if !write.is_enforced(active) {
@@ -226,7 +227,8 @@ impl Client {
     }
 }
 
-/// The database into which a command writes by its own words; none where a word is no number.
+/// The database into which a command writes by its own arguments; `IntoDatabase(None)` where the argument is no
+/// number.
 fn named_database(request: &Request<'_>) -> Option<IntoDatabase> {
     let read = |word: &[u8]| {
         let number = std::str::from_utf8(word).ok();
@@ -253,7 +255,7 @@ fn is_script(name: &str) -> bool {
 }
 
 impl Session {
-    /// A write of guarded data. Returns whether all is done; else the request goes its way.
+    /// Handles a write of guarded data. Returns whether that is complete; otherwise the request continues as usual.
     pub(super) async fn guarded_write(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -273,7 +275,7 @@ impl Session {
             return Ok(self.guard_in_block(*write, &active, muted));
         }
         if !enforced {
-            // Once for a client: by then its process is known.
+            // Only once for a client: after that its process is known.
             let peer = self.client.connection.peer().clone();
             if peer.process() == Process::Pending {
                 self.client.shared.processes.of(&peer).await;
@@ -300,7 +302,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads the records under a WATCH, judges, and carries out the client's own bytes unless a record has changed.
+    /// Reads the records under a WATCH, judges, and sends the client's own bytes, which are not executed if a record
+    /// has changed.
     async fn check_and_write(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -309,7 +312,7 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        // Where the client's state is not known yet, neither is whose lock it is.
+        // While the client's state is not known, it is not known either whose lock it is.
         self.settled(inbox).await?;
         if let Some(error) = self.may_carry_out_blocks(inbox).await? {
             let line = self.client.unread(write, &error, active);
@@ -343,7 +346,7 @@ impl Session {
                 self.client.again(write, active);
                 continue;
             }
-            // What Redis does not queue it has not done: its own words are the answer.
+            // A command that Redis did not queue was not done: Redis's error is the reply.
             let answer = match queued.starts_with(b"-") {
                 true => queued,
                 false => element(&executed),
@@ -361,8 +364,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the user may begin a block and carry it out: what a MULTI that is refused should hold back would be done at
-    /// once. Asked once for a user.
+    /// Whether the user may begin a block and carry it out: after a refused MULTI, the commands that it should hold
+    /// back would be executed at once. This is asked once for a user.
     async fn may_carry_out_blocks(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Unread>, End> {
         let connection = &self.client.connection;
         if connection.rights.may_carry_out_blocks && connection.login.acting() == Acting::Own {
@@ -396,7 +399,7 @@ impl Session {
         }
     }
 
-    /// What Redis answers to that.
+    /// Redis's reply to that.
     async fn heads(&mut self, inbox: &mut RequestBuffer, locks: &[&[u8]]) -> Result<Result<Heads, Unread>, End> {
         let mut unread = None;
         let mut note = |answer: &Bytes| {
@@ -418,8 +421,8 @@ impl Session {
         Ok(unread.map_or(Ok(heads), Err))
     }
 
-    /// A server that became the primary lately may have lost the record of a newer lease. Then an older one counts only while its lock
-    /// is there, which keeps all others from being granted it.
+    /// A server that became the primary lately may have lost the record of a newer lease. Then an older lease counts
+    /// only while its lock is there, which keeps all other clients from being granted it.
     async fn doubt_heads(&mut self, inbox: &mut RequestBuffer, heads: &mut Heads) -> Result<(), End> {
         let active = self.client.active();
         for (lock, head) in heads {
@@ -435,7 +438,7 @@ impl Session {
         Ok(())
     }
 
-    /// Which process the client is, and which the holders that came by this proxy, where that is not known yet.
+    /// Looks up the process of the client, and of the holders that came by this proxy, if it is not known yet.
     async fn look_processes_up(&mut self, heads: &mut Heads) {
         let peer = self.client.connection.peer().clone();
         let shared = self.client.shared.clone();
@@ -492,7 +495,7 @@ impl Session {
         false
     }
 
-    /// It cannot be judged. Returns whether its client was told so.
+    /// The write cannot be judged. Returns whether its client was refused for that.
     pub(super) fn cannot_check(
         &mut self,
         write: &GuardedWrite,
@@ -528,8 +531,9 @@ impl Session {
         true
     }
 
-    /// Before a block is executed: whether it may be. `queued` is what it holds, as it was sent; it is open yet where
-    /// this is the first try. Returns an error line where it may not, and the block is over.
+    /// Whether a block may be executed, checked before it is. `queued` is what it holds, as it was sent, and whether
+    /// this is the first try: then the block is still open. Returns an error line if it may not be executed; then the
+    /// block is over.
     pub(super) async fn check_block(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -562,7 +566,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Whether a block whose records the client's own WATCH covers may be executed, by what was read then.
+    /// Whether a block may be executed if the client's own WATCH covers its records: judged by what was read when the
+    /// WATCH was sent.
     pub(super) async fn check_watched_block(&mut self, guarded: &GuardedBlock) -> Option<String> {
         let active = self.client.active();
         let mut heads = self.client.connection.watched_heads.clone();
@@ -575,7 +580,7 @@ impl Session {
         !guarded.is_empty() && guarded.is_enforced(&self.client.active())
     }
 
-    /// Monitor mode: behind a block, in the same write.
+    /// Monitor mode: reads the records behind a block, in the same write.
     pub(super) fn look_behind(&mut self, guarded: GuardedBlock) {
         let active = self.client.active();
         for write in guarded.writes {
@@ -591,8 +596,8 @@ impl Session {
         }
     }
 
-    /// Has Redis watch the records of the locks that guard these keys, and of those among them that are locks, before the
-    /// client's own WATCH: then its block can be judged by what is read now.
+    /// Before the client's own WATCH, has Redis watch the records of the locks that guard these keys, and of those
+    /// keys that are locks. Then the client's block can be judged by what is read now.
     pub(super) async fn watch_records(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -620,7 +625,7 @@ impl Session {
         self.settled(inbox).await?;
         let names: Vec<&[u8]> = locks.iter().map(Vec::as_slice).collect();
         self.ask_for_heads(&names, active);
-        // A user who may not is told so by the write that needs it.
+        // A user who may not read them is told so by the write that needs it.
         if let Ok(heads) = self.heads(inbox, &names).await? {
             self.client.connection.watched_heads.extend(heads);
         }

@@ -1,6 +1,6 @@
-//! The way of a command, from the client's bytes to the reply, in the order in which it happens:
-//! understood, judged, settled, planned, executed, answered. Everything that decides is in the lock
-//! and policy crates; this file only carries it from one to the next.
+//! The way of a command, from the client's bytes to the reply, in the order in which it happens: understood, judged,
+//! settled, planned, executed, answered. All decisions are made in the lock and policy crates; this file only passes
+//! the command from one to the next.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,13 +37,13 @@ use crate::session::understand::gates::{Gate, Opened};
 enum Decided {
     /// A step is to be sent.
     Step(Box<InFlight>),
-    /// Nothing more: the client was told, or Redis has the command. So long did it take.
+    /// No step: the client has its reply, or Redis has the command. How long that took.
     Told(Took),
 }
 
 impl Session {
-    /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
-    /// nothing behind it is read before it was answered.
+    /// Takes the request in the inbox through all of this. A lock command is an order barrier: nothing behind it is
+    /// read before it was answered.
     pub(crate) async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if !self.client.shared.standstill.goes_on() {
             self.client.shared.standstill.is_over().await;
@@ -100,8 +100,8 @@ impl Session {
             self.client.passed_through(sampled);
             return Ok(());
         }
-        // What passes through does without: every thread counts how many hold it. What is rare has memory
-        // of its own while it runs, so that an idle session needs little.
+        // Commands that pass through do without this `Arc`: all threads update its reference count. Rare cases are
+        // boxed while they run, so that an idle session needs little memory.
         let active = self.client.active();
         match class {
             Class::PassThrough(_) => {}
@@ -147,7 +147,7 @@ impl Session {
             Class::TooLong(command, what) => {
                 Box::pin(self.too_long(inbox, command, what, &active, muted)).await?;
             }
-            // In a block it is Redis that says that it knows no such command, and the block is spoilt.
+            // In a block, Redis itself replies that it knows no such command, and the block is spoilt.
             Class::Fence(pass, _) if self.client.connection.block.is_some() => {
                 self.forward(CommandClass::PassThrough, pass, muted);
             }
@@ -181,8 +181,8 @@ impl Session {
         Ok(())
     }
 
-    /// No lock is concerned, and the client gets what Redis answers. Where that may name replicas,
-    /// or say what became of an unknown lock, it is looked at.
+    /// The command concerns no lock, and the client gets Redis's reply. If that may name replicas, or show what
+    /// became of an unknown lock, it is looked at.
     fn pass_through(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
         if self.client.connection.block.is_none() && replicas::asks_for_them(request) {
             self.transport.forward_and_look(pass, Look::Replicas, muted);
@@ -222,8 +222,8 @@ impl Session {
         }
     }
 
-    /// Asks the policies and settles what they decided. What needs no step is told here, and so nothing of it lives on
-    /// while the step of what does is waited for.
+    /// Asks the policies and settles what they decided. A command that needs no step is answered here, so that none
+    /// of its data stays in memory while another command's step is awaited.
     fn decide(
         &mut self,
         command: Command,
@@ -238,7 +238,7 @@ impl Session {
         let rules = |namespace| quarantine::rules_now(namespace, active, shared, is_verified);
         let took = match settle(command, decided, &rules) {
             Settled::Permitted(permitted) => {
-                // What is forwarded where it is only watched is queued in a block only where rights are known.
+                // A command that is forwarded in monitor mode is queued in a block only if the rights are known.
                 let is_queued = self.client.connection.block.is_some();
                 let is_unchecked = rights == Known::Nothing || (rights != Known::Good && !is_queued);
                 return Decided::Step(Box::new(InFlight {
@@ -280,7 +280,7 @@ impl Session {
     ) -> Result<(), End> {
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         let is_queued = self.client.connection.block.is_some();
-        // A step in a block cannot ask back, nor one that has run a script.
+        // A step in a block cannot ask back, and neither can one that has run a script.
         let judges_data = !flight.permitted.command().op.data().is_empty();
         if (is_script || is_queued) && (judges_data || may_need_process(&flight.permitted)) {
             let peer = self.client.connection.peer();
@@ -301,7 +301,8 @@ impl Session {
         let step = self.client.plan(&mut flight, true, active);
         let planned = Instant::now();
         self.transport.backend_link().follow_era();
-        // A gap may lie between the two. What a client is promised it reckons from its request, so that stays true.
+        // The process may have stood still in between. A client reckons what it is promised from its request, so that
+        // stays true.
         if !self.still_counts(planned).await {
             return Err(End::Backend);
         }
@@ -312,7 +313,7 @@ impl Session {
             Ok(answered) => answered,
             Err(end) => {
                 self.never_confirmed(&flight, active);
-                // Its answer may still come while the session ends, and says whether the lock was granted.
+                // Its reply may still come while the session ends, and shows whether the lock was granted.
                 self.orphan = Some(flight);
                 return Err(end);
             }

@@ -1,5 +1,5 @@
-//! What comes before a judgement, and the judgement itself: whether a lock command can be judged at all, and what the
-//! policies say.
+//! The judgement of a lock command, and what comes before: whether it can be judged at all, and what the policies
+//! decide.
 
 pub(super) mod admission;
 pub(super) mod audit_gate;
@@ -45,10 +45,10 @@ thread_local! {
 }
 
 impl Session {
-    /// Looks at what must be known of a command before it is judged, in this order: whether it touches a key of the
-    /// proxy's own, whether it can be recorded, whether the server knows it, what its script's text says, what a digest
-    /// stands for, whether this is the server that the quarantine is reckoned of, whether the prefix mark stands, and
-    /// what the user may do.
+    /// Finds out what must be known of a command before it is judged, in this order: whether it touches a key of the
+    /// proxy's own, whether it can be recorded, whether the server knows it, what its script's text shows, what a
+    /// digest stands for, whether this is the server that the quarantine is reckoned for, whether the prefix mark
+    /// stands, and what the user may do.
     pub(super) async fn look_first(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -59,7 +59,7 @@ impl Session {
         if let Some(refused) = Refused::of_own_key(command) {
             return Ok(Looked::Refuse(Box::new(refused)));
         }
-        // Before anything is asked of Redis: with `audit_required` nothing happens that leaves no record.
+        // Before anything is asked of Redis: with `audit_required` no command has an effect that is not recorded.
         if let Some(refused) = self.client.unrecordable(command, active) {
             return Ok(Looked::Refuse(Box::new(refused)));
         }
@@ -112,7 +112,7 @@ impl Session {
         Ok(Looked::Judge { begun, rights })
     }
 
-    /// Does with a command what its look has shown.
+    /// Handles a command according to what that look has shown.
     pub(super) fn instead_of_judging(
         &mut self,
         looked: Looked,
@@ -141,7 +141,7 @@ impl Session {
 }
 
 impl Client {
-    /// Asks the policies, on this thread's instances.
+    /// Asks the policies, using this thread's instances.
     pub(super) fn decide(
         &mut self,
         command: &Command,
@@ -157,7 +157,7 @@ impl Client {
             // After a reload each thread changes to the new policies at its next decision.
             chains.follow(&active.generation);
             let mut chains = Beside { chains, active, command: command.name() };
-            // The recorder copies each question, so it is there only where they are kept.
+            // The recorder copies each question, so it is used only if questions are kept.
             if !recorded {
                 let judged = judge(&mut chains, command, locks, &rules, &circumstances, &who);
                 return (judged, Vec::new());
@@ -178,7 +178,7 @@ impl Client {
     }
 }
 
-/// A client as policies are told of it.
+/// A client as policies see it.
 struct Asker<'a> {
     client: &'a Client,
     now: Instant,
@@ -198,7 +198,7 @@ impl WhoAsks for Asker<'_> {
     }
 }
 
-/// Asks the chain of a namespace, and the one beside it where there is one: either may be the one that answers this client.
+/// Asks the chain of a namespace, and the next chain beside it if there is one: either may decide for this client.
 struct Beside<'a> {
     chains: &'a mut Chains,
     active: &'a Active,
@@ -222,16 +222,16 @@ impl Decide for Beside<'_> {
     }
 }
 
-/// How long a decision took that has not been to Redis.
+/// How long a decision took that did not go to Redis.
 pub(super) fn judged(begun: Moment, until: Instant) -> Took {
     Took { judging: until.saturating_duration_since(begun.at), redis: None }
 }
 
-/// A judgement that takes longer has kept the other clients of its thread waiting.
+/// A judgement that takes longer than this has kept the other clients of its thread waiting.
 const LONG_JUDGEMENT: Duration = Duration::from_millis(1);
 
-/// After a slow policy the other clients have their turn before the next command of a pipeline, where no wait for
-/// Redis gives them one.
+/// After a slow policy the other clients get their turn before the next command of a pipeline, if no wait for Redis
+/// gives them one.
 pub(super) async fn let_others_run(took: &Took) {
     if took.judging > LONG_JUDGEMENT {
         tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
-//! The two sockets of one client: bytes in, bytes out, and which reply belongs to which request.
-//! It pairs replies with requests in order, hands over those that are to be looked at, and
-//! leaves the proxy's own keys out of what names keys; it does not know what a lock is. The spine sends with `forward` and
-//! `execute` (`send`); the session waits in `next_event` (`wait`), where replies are counted off (`receive`); how the two
-//! ends learn that no more comes is in `close`.
+//! The two sockets of one client: bytes in, bytes out, and which reply belongs to which request. It pairs replies
+//! with requests in order, hands over those that are to be looked at, and leaves the proxy's own keys out of replies
+//! that list keys; it does not know what a lock is. The code that handles a command sends with `forward` and
+//! `execute` (`send`). The session waits in `next_event` (`wait`), where replies are counted off (`receive`). How the
+//! two ends learn that no more comes is in `close`.
 
 mod backend_link;
 mod close;
@@ -36,41 +36,42 @@ use crate::registry::buffer_memory::Account;
 use crate::registry::undelivered::Delivery;
 use pushes::{Channels, Pushes};
 
-/// Replies that wait for the client to take them, in bytes; above that the backend waits.
+/// Bytes of replies that may wait for the client to take them; beyond this limit the backend is not read.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
-/// A reply that has to be looked at may be as long as this. A listing above it is relayed as it
-/// comes, the proxy's own keys in it: that does no harm, and a closed connection would.
+/// A reply that has to be looked at may have this many bytes. A longer listing is relayed as it comes, with the
+/// proxy's own keys in it: that does no harm, and a closed connection would.
 const MAX_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 enum Expect<L> {
     Relay {
         frames: u64,
         muted: Muted,
     },
-    /// One reply that may be long in coming.
+    /// One reply that may take long to come.
     Late(Late),
     Local(Bytes),
     Look(L, Muted),
-    /// An answer that neither the client nor its next command waits for.
+    /// A reply that neither the client nor its next command waits for.
     Note(L),
     /// Names of keys.
     Listing(Listing, Muted),
     Confirm(Channels),
 }
 
-/// What is known of a reply that may be long in coming.
+/// What is known of a reply that may take long to come.
 #[derive(Clone, Copy)]
 struct Late {
     muted: Muted,
-    /// Redis itself may keep the client waiting with this command. Else the command is unknown, and most such are answered at once.
+    /// Redis itself may keep the client waiting with this command. Otherwise the command is unknown, and most such
+    /// commands are answered at once.
     waits: bool,
 }
 
-/// What was sent since a block began.
+/// The requests that were sent since a block began.
 enum Queued {
     /// It is not kept.
     None,
     Kept(QueuedRequests),
-    /// It was more than is kept.
+    /// They were more than is kept.
     TooMuch,
 }
 
@@ -88,7 +89,7 @@ impl QueuedRequests {
     }
 }
 
-/// Bytes of a block that are kept.
+/// Bytes of a block that are kept at most.
 const MAX_QUEUED: usize = 1024 * 1024;
 
 /// Whether the backend was told that no more comes.
@@ -107,11 +108,11 @@ pub struct Transport<L> {
     backend_link: BackendLink,
     to_client: BytesMut,
     to_backend: BytesMut,
-    /// Requests in there that will be answered.
+    /// Requests in `to_backend` that will be answered.
     unsent: u64,
     /// The client has said `ASKING` for the request that is under way.
     asks: bool,
-    /// A block of the proxy's own is open, for all of which one `ASKING` counts.
+    /// A block of the proxy's own is open; one `ASKING` counts for all of it.
     in_own_block: bool,
     /// What was sent since a block began, where it may have to be sent again.
     queued: Queued,
@@ -120,14 +121,14 @@ pub struct Transport<L> {
     scanned: usize,
     scanner: ReplyScanner,
     expected: VecDeque<Expect<L>>,
-    /// How many of those are late, and how many of these are of commands that are known to wait.
+    /// How many of those are late, and how many of the late ones are of commands that are known to wait.
     blocking: u64,
     waiting: u64,
     /// When the client was found to send no more.
     client_done: Option<Instant>,
     /// Frames that no request asked for.
     pub(crate) pushes: Pushes,
-    /// Says which keys are the proxy's own.
+    /// Knows which keys are the proxy's own.
     active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     longest_collected: usize,
     wakeup: Arc<Wakeup>,
@@ -139,16 +140,16 @@ pub struct Transport<L> {
     farewell: Farewell,
     /// What would be written to the client is dropped.
     client_gone: bool,
-    /// The client's machine did not answer any more.
+    /// The client's machine stopped answering.
     client_vanished: bool,
-    /// Bytes written to the client in all, and how many of them had been when it spoke last.
+    /// Bytes written to the client in all, and how many of them had been written when the client last sent something.
     sent: u64,
     sent_when_spoken: u64,
     /// The client was told that no more comes.
     said_goodbye: bool,
     /// Counts bytes from and to clients.
     tally: Arc<Tally>,
-    /// Bytes of answers that wait for the replies before them.
+    /// Bytes of the proxy's own replies that wait for the replies before them.
     local: usize,
     account: Account,
     evicted: bool,
@@ -201,36 +202,36 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Where the replies that were handed over so far end, in bytes of all that go to the client.
+    /// The position in the stream to the client, in bytes, where the replies handed over so far end.
     pub(crate) fn position(&self) -> u64 {
         self.sent + self.to_client.len() as u64
     }
 
-    /// How many bytes had been written to the client when it spoke last. What it said may have
-    /// crossed them on the way, but what was written later it has not answered for sure.
+    /// How many bytes had been written to the client when it last sent something. That may have crossed these bytes
+    /// on the way, but it is certainly no response to bytes written later.
     pub(crate) fn spoken_after(&self) -> u64 {
         self.client.heard(self.sent_when_spoken)
     }
 
     /// How far the client has taken its replies.
     pub(crate) fn delivery(&self, noticed: Instant) -> Delivery {
-        // Having said that no more comes counts as a byte.
+        // The end of the stream counts as one byte.
         let last_word = u64::from(self.said_goodbye);
         let unacknowledged = self.client.unacknowledged().saturating_sub(last_word);
         Delivery { heard: self.spoken_after(), acknowledged: self.sent.saturating_sub(unacknowledged), noticed }
     }
 
-    /// The redirections to other nodes that the backend gave since this was asked last.
+    /// The redirections to other nodes that the backend gave since the last call.
     pub(crate) fn take_redirects(&mut self) -> Redirects {
         self.scanner.take_redirects()
     }
 
-    /// Whether the backend gave an error since this was asked last that only a replica gives.
+    /// Whether, since the last call, the backend gave an error that only a replica gives.
     pub(crate) fn take_replica_error(&mut self) -> bool {
         self.scanner.take_replica_error()
     }
 
-    /// Says so once, when nothing is under way.
+    /// Reports `Event::Idle` once, when nothing is under way.
     pub(crate) fn tell_when_idle(&mut self) {
         self.tells_when_idle = true;
     }
@@ -250,7 +251,7 @@ impl<L> Transport<L> {
         self.backend_link.is_shared()
     }
 
-    /// Whether the connection of its own has said something while it was at rest.
+    /// Whether the backend has sent something on the session's own connection while that was at rest.
     pub(crate) fn has_spoken(&self) -> bool {
         self.backend_link.has_spoken()
     }
@@ -275,22 +276,22 @@ impl<L> Transport<L> {
         self.client_vanished
     }
 
-    /// Whether nothing has come from the client that was not read. What it has sent meanwhile is answered first.
+    /// Whether all that has come from the client was read. What it has sent meanwhile is answered first.
     pub(crate) fn client_is_quiet(&self) -> bool {
         self.client.unread() == 0
     }
 
-    /// Whether what the client asks is to be answered as if it were done, and not to be done.
+    /// Whether requests of this client are to be answered as if they were done, and not to be done.
     pub(crate) fn is_trying(&self) -> bool {
         self.client.is_trying()
     }
 
-    /// Says once more that the connection is old, when nothing is under way.
+    /// Reports once more that the connection is old, when nothing is under way.
     pub(crate) fn keep_aged(&mut self) {
         self.aged = true;
     }
 
-    /// Says once more that the proxy is about to stop, when nothing is under way.
+    /// Reports once more that the proxy is about to stop, when nothing is under way.
     pub fn keep_draining(&mut self) {
         self.draining = true;
     }

@@ -1,4 +1,5 @@
-//! What a request means to the lock crate under the configuration in force, and how what is not known yet is learnt.
+//! What a request means to the lock crate under the configuration in force, and how the proxy learns what it does not
+//! know yet.
 
 pub(super) mod functions;
 pub(super) mod gates;
@@ -21,19 +22,19 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::state::ProxyState;
 
 impl Session {
-    /// Whether a request names a script, a function or a command that this proxy does not know yet, and may know once it has
-    /// looked.
+    /// Whether a request names a script, a function or a command that this proxy does not know yet, but may know once
+    /// it has looked.
     pub(super) fn may_learn_more(&self, class: &Class<'_>) -> bool {
         match class {
             Class::UnknownFunction(_) | Class::OtherName(_) => true,
-            // What loads it may be on its way right before it.
+            // The request that loads it may be under way right before it.
             Class::UnknownScript(_) | Class::UnseenScript(_) => self.client.connection.unsettled > 0,
             _ => false,
         }
     }
 
-    /// Waits for what may load such a script or function, and asks for the server's functions. Returns why these cannot
-    /// be known, if so.
+    /// Waits for requests that may load such a script or function, and asks for the server's functions. Returns why
+    /// these cannot be known, if they cannot.
     pub(super) async fn learn_what_is_unknown(&mut self, inbox: &mut RequestBuffer) -> Result<Option<String>, End> {
         self.settled(inbox).await?;
         match self.client.classify(inbox.request()) {
@@ -58,7 +59,7 @@ impl Client {
         classify(&self.shared, &active, &self.connection, request)
     }
 
-    /// Has the text in a request read where it holds no other client up, if it is long and new.
+    /// Has a long and new text in a request analysed where that delays no other client.
     pub(super) async fn read_long_text(&self, request: Request<'_>) {
         let is = |place: usize, word: &str| request.arg(place).eq_ignore_ascii_case(word.as_bytes());
         let place = match request.len() {
@@ -73,7 +74,7 @@ impl Client {
         }
     }
 
-    /// Asks the server, over a connection of the proxy's own, which command goes by a name that it does not list.
+    /// Asks the server, over a connection of the proxy's own, which command a name that it does not list stands for.
     async fn learn_name(&self, name: &[u8]) {
         let backend = &self.shared.backend;
         let asked = async {

@@ -1,5 +1,5 @@
-//! The certificates of both sides while the proxy runs: what listeners show, and how often the files are looked at. A file
-//! that cannot be used changes nothing and is complained of once.
+//! The certificates of both sides while the proxy runs: what listeners present, and how often the files are looked
+//! at. A file that cannot be used changes nothing and is reported once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -15,7 +15,7 @@ use crate::backend::Address;
 /// See the module.
 pub struct Certificates {
     acceptor: Option<Acceptor>,
-    /// What was wrong with the files of each side when they were looked at last.
+    /// What was wrong with the files of each side when they were last looked at.
     complaints: Mutex<[Option<String>; 2]>,
     failed: Mutex<Pace>,
     nameless: Mutex<Pace>,
@@ -44,13 +44,14 @@ impl Certificates {
         self.acceptor.as_ref()
     }
 
-    /// A client's handshake failed: how many have since the last line about them, where there is to be one now.
+    /// A client's handshake failed. Returns how many have failed since the last log line about them, if a line is due
+    /// now.
     pub fn handshake_failed(&self) -> Option<u64> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.line(Instant::now())
     }
 
-    /// A client's certificate has no name: how many had none since the last line, where there is to be one now.
+    /// A client's certificate has no name. Returns how many had none since the last log line, if a line is due now.
     pub fn was_nameless(&self) -> Option<u64> {
         let mut nameless = self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
         nameless.line(Instant::now())
@@ -96,7 +97,7 @@ impl Certificates {
         self.show(address, metrics);
     }
 
-    /// When the certificates in use end, by table and key of the configuration.
+    /// When the certificates in use expire, by table and key of the configuration.
     pub fn ends(&self, address: &Address) -> Vec<(&'static str, SystemTime)> {
         let (own, clients) = self.acceptor.as_ref().map(Acceptor::ends).unwrap_or_default();
         let backend = address.connector().map(|own| own.ends());

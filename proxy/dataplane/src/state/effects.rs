@@ -1,5 +1,5 @@
-//! What an answer of the server means for registers and counters: asked by a session over its own
-//! connection or the proxy over one of its own.
+//! What a reply of the server means for registers and counters, whether a session asked over its own connection or
+//! the proxy over one of its own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::registry::lost_holders::Lost;
 use crate::registry::renewals::KeptLease;
 use crate::registry::undelivered::Undelivered;
 
-/// What the answer to a renewal over the holder's own connection means.
+/// Handles the reply to a renewal over the holder's own connection.
 pub(crate) fn renewal_answered(shared: &ProxyState, key: &DbKey, lease: &KeptLease, answer: &Value) {
     let now = Instant::now();
     match plan::renewed(answer).as_deref() {
@@ -33,7 +33,7 @@ pub(crate) fn renewal_answered(shared: &ProxyState, key: &DbKey, lease: &KeptLea
     }
 }
 
-/// What came of a renewal. One that failed comes again by itself.
+/// Handles the outcome of a renewal. One that failed is repeated by itself.
 pub(crate) fn renewed(
     shared: &ProxyState,
     key: &DbKey,
@@ -78,7 +78,7 @@ pub(crate) fn unpromised(shared: &ProxyState, key: &DbKey, lease: &KeptLease, no
     count_renewal(shared, key, KeepAliveOutcome::Ended);
 }
 
-/// A lease cannot be renewed any more. What was done with the lock since is unknown, so it is not made
+/// A lease cannot be renewed any more. It is unknown what was done with the lock since, so the lease is not created
 /// again.
 fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
     shared.metrics.lapsed.inc();
@@ -89,7 +89,7 @@ fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
     );
 }
 
-/// Counts what came of a renewal.
+/// Counts the outcome of a renewal.
 pub(crate) fn count_renewal(shared: &ProxyState, key: &DbKey, outcome: KeepAliveOutcome) {
     let active = shared.active.load();
     if let Some(details) = active.of_lock(&key.key) {
@@ -97,7 +97,7 @@ pub(crate) fn count_renewal(shared: &ProxyState, key: &DbKey, outcome: KeepAlive
     }
 }
 
-/// Counts what replicas said to a renewal.
+/// Counts whether replicas confirmed a renewal.
 pub(crate) fn count_confirmation(shared: &ProxyState, key: &DbKey, result: DurabilityResult) {
     let active = shared.active.load();
     if let Some(details) = active.of_lock(&key.key) {
@@ -105,7 +105,7 @@ pub(crate) fn count_confirmation(shared: &ProxyState, key: &DbKey, result: Durab
     }
 }
 
-/// What the answer to a mark means. Returns the lease where it says nothing.
+/// Handles the reply to a mark. Returns the lease if the reply says nothing.
 pub(crate) fn mark_answered(shared: &ProxyState, lease: Undelivered, answer: Option<&Value>) -> Option<Undelivered> {
     match answer.and_then(Value::as_integer) {
         Some(1) => count_undelivered(shared, &lease, UndeliveredOutcome::Marked),
@@ -115,7 +115,7 @@ pub(crate) fn mark_answered(shared: &ProxyState, lease: Undelivered, answer: Opt
     None
 }
 
-/// The same for the proxy's own connection, which is the last to try.
+/// The same for the proxy's own connection, which tries last.
 pub(crate) fn last_mark_answered(shared: &ProxyState, lease: Undelivered, answer: &Value) {
     if let Some(lease) = mark_answered(shared, lease, Some(answer)) {
         let error = answer.as_error().map(Bytes::as_ref).map(String::from_utf8_lossy);
@@ -139,7 +139,7 @@ pub(crate) fn count_undelivered(shared: &ProxyState, lease: &Undelivered, outcom
     }
 }
 
-/// The holder of a lease is gone, and the lease goes by its TTL.
+/// The holder of a lease is gone, and the lease expires by its TTL.
 pub(crate) fn holder_is_gone(shared: &ProxyState, key: &DbKey, active: &Active) {
     let lease = shared.mirror.lease(key);
     let (Some(details), Some(lease)) = (active.of_lock(&key.key), lease) else {
@@ -159,7 +159,7 @@ pub(crate) fn holder_is_gone(shared: &ProxyState, key: &DbKey, active: &Active) 
     );
 }
 
-/// What the answer to a shortening means.
+/// Handles the reply to a shortening.
 pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active: &Active) {
     let Lost { key, within, .. } = lost;
     let (fence, held) = match plan::shortened(answer) {
@@ -192,7 +192,7 @@ pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active
     );
 }
 
-/// A lease was changed or ended before its time, and no proxy has done it.
+/// A lease was changed or ended before its time, and not by a proxy.
 pub(crate) fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
     let Some(details) = active.of_lock(&key.key) else {
         return;
@@ -205,7 +205,7 @@ pub(crate) fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believ
     shared.events.leave(entry);
 }
 
-/// A lease ran out unreleased, be it that its holder was told that it lasts longer.
+/// A lease ran out unreleased, or its holder was told that it lasts longer.
 pub(crate) fn expired(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active) {
     if ended.end == End::Lost {
         return lost(shared, key, ended, active);
@@ -216,7 +216,7 @@ pub(crate) fn expired(shared: &ProxyState, key: &DbKey, ended: &Transition, acti
     ran_out(shared, key, ended, active);
 }
 
-/// A lease ran out unreleased: told where the connection that had taken it is open.
+/// A lease ran out unreleased: reported if the connection that had taken it is open.
 fn ran_out(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active) {
     let caller = ended.session.and_then(|session| shared.clients.caller(session));
     if let Some(caller) = caller {
@@ -224,12 +224,13 @@ fn ran_out(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active
     }
 }
 
-/// A lease was lost in a failover: its holder works on, and knows nothing of it.
+/// A lease was lost in a failover: its holder works on without knowing it.
 pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active) {
     tell_lost(shared, key, over, active, "a lease was lost in the failover: its holder works on without the lock");
 }
 
-/// The same of one that is over: the server before granted it when another one may have granted the lock already.
+/// The same for a lease that is over: the previous server granted it when another server may have granted the lock
+/// already.
 pub(crate) fn lost_meanwhile(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active) {
     let words =
         "a lease was lost in the failover: it is over, and somebody else may have held the lock at the same time";
@@ -265,7 +266,7 @@ fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Activ
     shared.events.leave(event);
 }
 
-/// Counts a finding about how a client uses a lock, and logs it: one line a kind, namespace and minute.
+/// Counts a finding about how a client uses a lock, and logs it: one line for each kind, namespace and minute.
 pub fn observed(shared: &ProxyState, kind: Observation, key: DbKey, caller: Arc<Caller>, active: &Active) {
     let Some(details) = active.of_lock(&key.key) else {
         return;
@@ -286,7 +287,7 @@ pub(crate) fn count_hold(details: &NamespaceDetails, ended: &Transition) {
     let end = match ended.end {
         End::Released => HoldEnd::Released,
         End::Expired => HoldEnd::Expired,
-        // How long it was held is for its holder to say.
+        // How long it was held depends on when its holder stops.
         End::Lost => return,
     };
     details.metrics.hold_duration.at(end).observe(ended.held.as_secs_f64());

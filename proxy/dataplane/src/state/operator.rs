@@ -1,6 +1,6 @@
-//! What an operator asks over RESP. Sessions ask here; the answers are put together in `app`, where all that is known comes
-//! together, on a thread of their own: looking through many locks, or waiting until a reload is over, keeps no other client
-//! waiting.
+//! What an operator asks over RESP. Sessions ask here. The replies are made in `app`, where all that is known comes
+//! together, on a thread of their own: so a search through many locks, or a wait for the end of a reload, keeps no
+//! other client waiting.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lockwarden_lock::operator_command::OperatorCommand;
 use lockwarden_resp::Value;
 use tokio::sync::Semaphore;
 
-/// Answers that are put together at once; further ones wait for their turn.
+/// Replies that are made at the same time; further ones wait for their turn.
 const MAX_AT_ONCE: usize = 4;
 /// An operator waits for an answer this long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub trait AnswerOperator: Send + Sync + 'static {
 
 /// See the module.
 pub struct Operator {
-    /// What keeps the process together, so it is not kept alive here.
+    /// The object that holds the process together; a weak reference, so it is not kept alive here.
     answers: OnceLock<Weak<dyn AnswerOperator>>,
     places: Arc<Semaphore>,
 }
@@ -36,7 +36,7 @@ impl Default for Operator {
 }
 
 impl Operator {
-    /// Who answers from now on. Only the first counts.
+    /// Sets the object that answers from now on. Only the first call counts.
     pub fn is_answered_by(&self, answers: &Arc<dyn AnswerOperator>) {
         let _ = self.answers.set(Arc::downgrade(answers));
     }
@@ -54,7 +54,7 @@ impl Operator {
         let place = self.places.clone().acquire_owned().await.ok()?;
         let answers = self.answers.get()?.upgrade()?;
         let answering = move || {
-            // Kept for as long as it works, even where the client waits no more.
+            // Kept for as long as it works, even if the client waits no more.
             let _place = place;
             answers.answer(&command, &by)
         };

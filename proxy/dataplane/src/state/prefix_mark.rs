@@ -1,9 +1,9 @@
-//! The mark that says under which `companion_prefix` the proxies in front of one Redis keep their records.
-//! Proxies with different prefixes see nothing of each other's leases, so all but those with the marked
-//! one serve no client. It stands under a fixed name in database 0, and Redis decides who was first. Beside it, under a name of
-//! that prefix, stand the proxies that serve under it, with their version and the hash of their rules: a mark under which no
-//! proxy has entered itself is no proxy's word. The heartbeat looks at it, and the first lock command that could be granted a
-//! lock waits until it is there.
+//! The mark that says under which `companion_prefix` the proxies in front of one Redis keep their records. Proxies
+//! with different prefixes do not see each other's leases, so only those with the marked prefix serve clients. The
+//! mark has a fixed name in database 0, and Redis decides which proxy was first. Beside it, under a name of that
+//! prefix, is the list of the proxies that serve under it, with their version and the hash of their rules: a mark
+//! without a proxy in that list was written by no proxy. The heartbeat looks at it, and the first lock command that
+//! could be granted a lock waits until it is there.
 
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,9 @@ use crate::registry::prefix_mark::{Known, PrefixMark};
 
 /// How long writing the mark may take.
 const WRITE_PATIENCE: Duration = Duration::from_secs(1);
-/// How often a proxy says anew that it serves.
+/// How often a proxy renews its entry that it serves.
 const NOTED_EVERY: Duration = Duration::from_secs(10);
-/// Differences to other proxies that are remembered as told.
+/// Differences to other proxies that are remembered as reported.
 const MAX_TOLD: usize = 64;
 
 impl PrefixMark {
@@ -34,8 +34,8 @@ impl PrefixMark {
         Some(refusal((prefix, home?), &self.other()?))
     }
 
-    /// Before a lock may be granted: sees to it that the mark is there. Returns false where another prefix is in use. Where Redis does not
-    /// answer in time the command goes on: it will not be answered either.
+    /// Before a lock may be granted: makes sure that the mark is there. Returns false if another prefix is in use. If
+    /// Redis does not answer in time the command goes on: it will not be answered either.
     pub(crate) async fn settle(&self, shared: &ProxyState) -> bool {
         let settling = async {
             let mut known = self.known.lock().await;
@@ -53,8 +53,8 @@ impl PrefixMark {
         !is_other
     }
 
-    /// The heartbeat. Writes the mark where there is none and something to mark: a database without locks, or one that was emptied, has no
-    /// key of ours.
+    /// The heartbeat. Writes the mark if there is none and there is something to mark: a database without locks, or
+    /// one that was emptied, gets no key from the proxy.
     pub(crate) async fn look(&self, own: &mut Conversation, shared: &ProxyState) -> Result<(), BackendError> {
         let backend = &shared.backend.address;
         // A node without slots has no locks either.
@@ -74,14 +74,15 @@ impl PrefixMark {
                     return Ok(());
                 }
             }
-            // A reload has given this proxy another prefix, by an order that said so.
+            // A reload has given this proxy another prefix, as the operator's order asked.
             Found::Marked(marked) if known.own.as_ref() == Some(&marked) => {}
             Found::Marked(marked) => {
                 self.is_other(&marked);
                 return Ok(());
             }
             Found::Nonsense(_) => {}
-            // A proxy that was refused never takes it over by itself: after a flush those that serve come first.
+            // A proxy that was refused never takes the mark over by itself: after a flush, those that serve come
+            // first.
             Found::Nothing if has_leases && self.other().is_none() && !known.is_forbidden => {}
             Found::Nothing => {
                 if !known.is_forbidden {
@@ -102,7 +103,7 @@ impl PrefixMark {
         Ok(())
     }
 
-    /// Writes the mark, and this proxy beside it.
+    /// Writes the mark, and this proxy's entry beside it.
     async fn enter(&self, known: &mut Known, shared: &ProxyState) {
         let Some(home) = shared.backend.server.home() else {
             return;
@@ -113,7 +114,7 @@ impl PrefixMark {
         let before = known.noted.as_ref().map_or("", |(said, _)| said.as_str());
         let given_up = known.own.as_ref().filter(|own| *own != prefix).cloned().unwrap_or_default();
         let step = plan::enter_mark((prefix, home), &said, before, &given_up);
-        // Over a connection of its own: where writes are paused, nothing else waits behind it.
+        // Over a connection of its own: while writes are paused, nothing else waits behind it.
         let written = async {
             let mut own = shared.backend.address.converse().await?;
             own.select(0).await?;
@@ -155,7 +156,7 @@ impl PrefixMark {
 }
 
 impl Known {
-    /// What this proxy says of itself.
+    /// This proxy's entry.
     fn says(&mut self, active: &Active) -> String {
         if self.run.is_empty() {
             self.run = hex(&random::sixteen()[..8]);
@@ -164,7 +165,7 @@ impl Known {
         ProxyNote { run, version: env!("CARGO_PKG_VERSION").to_owned(), record: VERSION, rules }.entry()
     }
 
-    /// Says once of each kind of proxy that it is not like this one.
+    /// Logs, once for each kind of proxy, that its entry differs from this one's.
     fn compare(&mut self, proxies: &[ProxyNote], shared: &ProxyState) {
         let active = shared.active.load();
         let (version, rules) = (env!("CARGO_PKG_VERSION"), active.meaning.hash());
@@ -196,7 +197,7 @@ impl Known {
         }
     }
 
-    /// It is not known which prefix is in use: that stops no client, and is said once.
+    /// It is not known which prefix is in use: that stops no client, and is logged once.
     fn report(&mut self, home: Home, answer: &Value) {
         let is_passing =
             |text: &[u8]| server_info::is_for_now(text) || home != Home::WHOLE && server_info::is_of_slot(text);
@@ -215,7 +216,7 @@ impl Known {
     }
 }
 
-/// Why a proxy with this prefix is of no use beside those with the other one, and what to do.
+/// Why a proxy with this prefix cannot serve beside those with the other one, and what to do.
 fn refusal((prefix, home): (&[u8], Home), other: &[u8]) -> String {
     let mark = home.prefix_mark();
     let [prefix, other, mark] = [prefix, other, &mark].map(String::from_utf8_lossy);
@@ -226,18 +227,18 @@ fn refusal((prefix, home): (&[u8], Home), other: &[u8]) -> String {
     )
 }
 
-/// What stands there.
+/// What was found as the mark.
 enum Found {
     Nothing,
     /// The prefix of a proxy.
     Marked(Bytes),
-    /// What no proxy has written.
+    /// A value that no proxy has written.
     Nonsense(String),
     /// Redis's error.
     Unreadable(Value),
 }
 
-/// Reads the mark. Reading is no write, so a heartbeat does not wait while writes are paused.
+/// Reads the mark. A read does not wait while writes are paused, so neither does the heartbeat.
 async fn read(own: &mut Conversation, backend: &Address, (prefix, home): (&[u8], Home)) -> Result<Found, BackendError> {
     if backend.url.db != 0 {
         let selected = own.ask(&["SELECT", "0"]).await?;
@@ -255,7 +256,7 @@ async fn read(own: &mut Conversation, backend: &Address, (prefix, home): (&[u8],
     };
     let is_prefix = (1..=32).contains(&mark.len())
         && mark.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'));
-    // What cannot be read may be there.
+    // If the list cannot be read, it may be there.
     let is_used =
         mark == prefix || is_prefix && own.ask(&[b"EXISTS", &home.proxies_key(&mark)[..]]).await? != Value::Integer(0);
     Ok(match is_used {
@@ -264,7 +265,7 @@ async fn read(own: &mut Conversation, backend: &Address, (prefix, home): (&[u8],
     })
 }
 
-/// What `lockwarden check` says of the mark and of the proxies beside it: it writes nothing.
+/// What `lockwarden check` reports of the mark and of the proxies beside it: it writes nothing.
 #[derive(Default)]
 pub struct Marks {
     /// What is as it should be.
@@ -306,7 +307,7 @@ pub async fn doubt(
     Ok(marks)
 }
 
-/// What the proxies that serve under this prefix say of themselves.
+/// The entries of the proxies that serve under this prefix.
 async fn proxies(own: &mut Conversation, (prefix, home): (&[u8], Home)) -> Result<Vec<ProxyNote>, BackendError> {
     let time = own.ask(&["TIME"]).await?;
     let seconds = time.as_items().and_then(|items| items.first()?.as_bytes().cloned()).unwrap_or_default();
@@ -316,7 +317,7 @@ async fn proxies(own: &mut Conversation, (prefix, home): (&[u8], Home)) -> Resul
     Ok(said.filter_map(|entry| ProxyNote::read(entry)).collect())
 }
 
-/// That they are not all alike.
+/// A message if they are not all alike.
 fn unlike(proxies: &[ProxyNote]) -> Option<String> {
     let mut kinds: Vec<String> = proxies.iter().map(words).collect();
     kinds.sort_unstable();
@@ -330,7 +331,7 @@ fn unlike(proxies: &[ProxyNote]) -> Option<String> {
     })
 }
 
-/// Which serve.
+/// A message that names those that serve.
 fn serving(proxies: &[ProxyNote], rules: &str) -> Option<String> {
     let first = proxies.first()?;
     let others = match proxies.iter().all(|proxy| proxy.rules == rules) {

@@ -1,5 +1,6 @@
-//! What may be promised in a namespace now, from what this proxy knows of the server, and of those who name it. The rule is
-//! `lockwarden_lock::promise`; where `durability` is strict there is more that keeps free locks from being granted.
+//! What may be promised in a namespace now, according to what this proxy knows of the server, and of those who name
+//! it the primary. The rule is `lockwarden_lock::promise`; with strict `durability` there are more reasons for which
+//! free locks are not granted.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +14,16 @@ use super::ProxyState;
 /// When a quarantine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// After so long.
+    /// After this time.
     For(Duration),
-    /// Once more than half of those are heard who say which server is the primary: until then another one might not be noticed.
+    /// Once more than half of the members that say which server is the primary are heard: until then a change might
+    /// not be noticed.
     Unheard,
-    /// Once it is known since when the server is the primary.
+    /// Once it is known since when the server has been the primary.
     NoEra,
-    /// Once the server is what `durability = "strict:…"` needs, with so many replicas.
+    /// Once the server meets the needs of `durability = "strict:…"`, with this many replicas.
     Unfit(u16),
-    /// After so long, because a clock has jumped.
+    /// After this time, because a clock has jumped.
     ClockJumped(Duration),
 }
 
@@ -35,15 +37,15 @@ pub(crate) fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Inst
     Some(promise::now(&terms, reckoned.as_deref(), heard, now))
 }
 
-/// The longest TTL that may be promised a lease of this lock now, ms; `None` where nothing bounds it.
+/// The longest TTL that a lease of this lock may be promised now, in ms; `None` if nothing limits it.
 pub(crate) fn longest_ms(shared: &ProxyState, key: &DbKey, now: Instant) -> Option<u64> {
     let active = shared.active.load();
     let longest = promise(active.of_lock(&key.key)?, shared, now)?.longest?;
     Some(longest.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// Whether the server has a record of each successor of a lease that was granted at this moment. In a namespace without a
-/// quarantine it is taken for granted.
+/// Whether the server has a record of each successor of a lease that was granted at this moment. In a namespace
+/// without a quarantine this is assumed.
 pub(crate) fn knows_successors(
     details: &NamespaceDetails,
     shared: &ProxyState,
@@ -61,13 +63,13 @@ fn heard(shared: &ProxyState) -> Heard {
     shared.backend.address.authority.heard()
 }
 
-/// For how long yet no free lock is granted in a namespace; `None` where they are.
+/// For how long no free lock is granted in a namespace yet; `None` if free locks are granted.
 pub fn left(details: &NamespaceDetails, shared: &ProxyState, now: Instant) -> Option<Left> {
     let promise = promise(details, shared, now)?;
     withheld(&promise, details, shared, now)
 }
 
-/// The same, where it is known what may be promised.
+/// The same, if it is already known what may be promised.
 pub(crate) fn withheld(
     promise: &Promise,
     details: &NamespaceDetails,

@@ -1,16 +1,16 @@
-//! Whether this process stood still: it was stopped, or its machine slept or was paused. Meanwhile another server may have
-//! become the primary, and what this process has from before says nothing of it. So from such a gap on nothing is forwarded until
-//! it was asked anew who is the primary, which `maintenance::standstill` does.
+//! Whether this process stood still: it was stopped, or its machine slept or was paused. Meanwhile another server may
+//! have become the primary, and what this process knew before says nothing about that. So after such a gap nothing is
+//! forwarded until it was asked again which server is the primary, which `maintenance::standstill` does.
 //!
-//! A gap is noticed by the next look at the time: by a ticker, a thread that wakes, or a session that deals with a lock and knows the time
-//! anyway. All other commands look at one number.
+//! A gap is noticed by the next look at the clock: by a ticker, a thread that wakes, or a session that handles a lock
+//! and reads the time anyway. All other commands look at one number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Nothing of this process runs for so long, unless it stood still.
+/// If nothing of this process ran for this long, it stood still.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(2);
 /// Between two looks while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -18,9 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// See the module.
 pub struct Standstill {
     begun: Instant,
-    /// When time was last seen to go on, ms since the beginning.
+    /// When time was last seen to pass normally, ms since the beginning.
     looked: AtomicU64,
-    /// Gaps that were noticed and not yet followed by a question who is the primary.
+    /// Gaps that were noticed, but after which it was not yet asked which server is the primary.
     unasked: AtomicU32,
     noticed: Notify,
 }
@@ -33,18 +33,18 @@ impl Default for Standstill {
 }
 
 impl Standstill {
-    /// Looks whether time has gone on as usual. Returns whether it has, and nothing has to be asked.
+    /// Checks whether time has passed as usual. Returns true if it has and nothing has to be asked.
     pub fn look(&self, now: Instant) -> bool {
         let at = self.ms(now);
         if Duration::from_millis(at.saturating_sub(self.looked.load(Ordering::Acquire))) > TOO_LONG {
             self.notice();
-            // After that: a thread that sees this sees the gap, too.
+            // After that: a thread that sees this value sees the gap, too.
             self.looked.fetch_max(at, Ordering::AcqRel);
         }
         self.goes_on()
     }
 
-    /// The same, for the one by whom the others tell that time goes on.
+    /// The same, for the ticker that records for the others that time passes.
     pub(crate) fn tick(&self, now: Instant) {
         self.look(now);
         self.looked.fetch_max(self.ms(now), Ordering::AcqRel);
@@ -56,12 +56,12 @@ impl Standstill {
         self.noticed.notify_one();
     }
 
-    /// Whether nothing has to be asked, as far as was noticed.
+    /// Whether nothing has to be asked, as far as gaps were noticed.
     pub(crate) fn goes_on(&self) -> bool {
         self.unasked.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until it was asked who is the primary.
+    /// Waits until it was asked which server is the primary.
     pub(crate) async fn is_over(&self) {
         while !self.goes_on() {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -79,7 +79,7 @@ impl Standstill {
         }
     }
 
-    /// After so many gaps it was asked who is the primary.
+    /// After this many gaps it was asked which server is the primary.
     pub(crate) fn was_asked(&self, gaps: u32) {
         self.unasked.fetch_sub(gaps, Ordering::AcqRel);
     }

@@ -1,5 +1,5 @@
-//! Calls of scripts and functions that declare no lock and may reach one all the same: their text computes
-//! names of keys, or is not known. Each says itself where it may be forwarded.
+//! Calls of scripts and functions that declare no lock but may reach one all the same: their text computes key names,
+//! or is unknown. Each type decides itself when it may be forwarded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::rules::Mode;
 use crate::script_facts::ScriptFacts;
 use crate::scripts::guard::Guard;
 
-/// What is done with scripts that compute names of keys, where those may be locks.
+/// How scripts are treated that compute key names which may be locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComputedNames {
-    /// They run as they are: their operator wants it so, or nothing is a lock.
+    /// They run unchanged: the operator wants it so, or nothing is a lock.
     Forward,
-    /// They run behind a guard, which refuses where a namespace enforces, and else notes what it would refuse.
+    /// They run behind a guard. It refuses where a namespace enforces, and otherwise records what it would refuse.
     Watch(Arc<Guard>),
     /// They are refused where a namespace enforces.
     Deny {
-        /// Whether any does.
+        /// Whether any namespace enforces.
         enforces: bool,
     },
 }
@@ -37,39 +37,39 @@ impl ComputedNames {
         }
     }
 
-    /// Whether such a call runs as it is, in a namespace of this mode.
+    /// Whether such a call runs unchanged in a namespace with this mode.
     fn lets_run(&self, mode: Mode) -> bool {
         mode == Mode::Monitor || *self == ComputedNames::Forward
     }
 }
 
-/// A call of a script that declares no lock, and may compute the name of one.
+/// A call of a script that declares no lock, but may compute the name of one.
 #[derive(Clone, Debug)]
 pub struct ComputedScript {
-    /// The command's name as the table has it.
+    /// The command's name in the table.
     pub name: &'static str,
     /// The script.
     pub script: Arc<ScriptFacts>,
-    /// Which locks: a namespace, and how the names may look.
+    /// The possible locks: a namespace, and the form of the names.
     pub target: Target,
-    /// Whether every name that may look so is that of a lock of this namespace's mode.
+    /// Whether every name of that form is a lock in a namespace with this mode.
     pub is_certain: bool,
-    /// The client's own words.
+    /// The client's own arguments.
     pub argv: Arguments,
     /// The client's own bytes.
     pub(super) frame: Bytes,
 }
 
 impl ComputedScript {
-    /// Leave to forward it where nothing is refused, or its operator lets such scripts run; `mode` is that of its
+    /// Permission to forward it if nothing is refused, or if the operator lets such scripts run; `mode` is that of its
     /// target's namespace.
     pub fn forward(&self, mode: Mode, computed: &ComputedNames) -> Option<PassThrough<'_>> {
         (computed.lets_run(mode)).then(|| PassThrough::of(&self.frame, false))
     }
 
-    /// Leave to forward a script whose text the server's Lua does not take, and that has no `end`. Older servers
-    /// make a function of a text by putting it before an `end`, so this one cannot close that function, and Redis
-    /// says best what is wrong with it.
+    /// Permission to forward a script whose text the server's Lua does not accept, and that contains no `end`. Older
+    /// servers make a function by appending an `end` to the text, so this text cannot close that function early, and
+    /// Redis best reports the error itself.
     pub fn forward_unsound(&self) -> Option<PassThrough<'_>> {
         let speaks_of_an_end = self.script.text.windows(3).any(|three| three == b"end");
         (!speaks_of_an_end && !self.script.compiles()).then(|| PassThrough::of(&self.frame, false))
@@ -86,7 +86,7 @@ impl ComputedScript {
     }
 }
 
-/// `FCALL` without a lock key, of a function that computes names of keys or is not known.
+/// `FCALL` without a lock key, of a function that computes key names or is unknown.
 #[derive(Debug)]
 pub struct FunctionCall {
     pub(super) command: Box<OpaqueCommand>,
@@ -103,14 +103,14 @@ impl FunctionCall {
         self.command
     }
 
-    /// Leave to forward it where nothing is refused, or its operator lets such functions run; `mode` is that of its
-    /// target's namespace.
+    /// Permission to forward it if nothing is refused, or if the operator lets such functions run; `mode` is that of
+    /// its target's namespace.
     pub fn forward(&self, mode: Mode, computed: &ComputedNames) -> Option<PassThrough<'_>> {
         (computed.lets_run(mode)).then(|| PassThrough::of(&self.command.frame, false))
     }
 
-    /// Leave to forward it where the server was asked and does not know the function either, or does not run
-    /// it for this client: Redis says so.
+    /// Permission to forward it if the server was asked and does not know the function either, or does not run it for
+    /// this client: then Redis reports that.
     pub fn forward_unlisted(&self) -> PassThrough<'_> {
         PassThrough::of(&self.command.frame, false)
     }
@@ -123,7 +123,7 @@ pub struct UnseenScript {
     sha: Range<usize>,
 }
 
-/// As long as a script's name, and that of none.
+/// As long as a script's digest, but the digest of no script.
 const NO_SCRIPT: &[u8] = &[b'0'; 40];
 
 impl UnseenScript {
@@ -133,14 +133,14 @@ impl UnseenScript {
         UnseenScript { frame: Bytes::copy_from_slice(frame), sha: at..at + sha.len() }
     }
 
-    /// The script's name as the client gave it.
+    /// The script's digest as the client gave it.
     pub fn sha(&self) -> &[u8] {
         &self.frame[self.sha.clone()]
     }
 
-    /// Leave to forward it: as it came where scripts that compute names run as they are. Else with the name of a
-    /// script that does not exist, about which Redis says in its own words that there is none. Should the text be loaded
-    /// meanwhile, it is not this one that runs.
+    /// Permission to forward it: unchanged if scripts that compute names run unchanged. Otherwise with the digest of a
+    /// script that does not exist, so that Redis reports in its own words that there is none. If the text is loaded
+    /// meanwhile, it does not run.
     pub fn forward(&self, computed: &ComputedNames) -> Kept {
         if !computed.refuses() || self.sha.len() != NO_SCRIPT.len() {
             return Kept::of(self.frame.clone());

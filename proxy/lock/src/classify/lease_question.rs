@@ -1,6 +1,6 @@
-//! What every client may ask the proxy about the lease of a lock: `LOCKWARDEN CHECK` and `LEASE`. Reads these commands; Redis
-//! decides what is answered, in one step (`plan::ask_for_lease`). `LOCKWARDEN FENCE`, which only asks what this connection was
-//! granted, is read in the parent module.
+//! The questions that every client may ask the proxy about the lease of a lock: `LOCKWARDEN CHECK` and `LEASE`. Reads
+//! these commands; Redis determines the answer in one step (`plan::ask_for_lease`). `LOCKWARDEN FENCE`, which only asks
+//! for this connection's own grant, is read in the parent module.
 
 use bytes::Bytes;
 use lockwarden_resp::Request;
@@ -12,47 +12,47 @@ use crate::token::FencingToken;
 /// A question about a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseQuestion {
-    /// What is asked.
+    /// The kind of question.
     pub about: About,
-    /// Of which lock.
+    /// The lock.
     pub key: Bytes,
 }
 
-/// What is asked about a lease.
+/// The kinds of questions about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// Whether this fencing token is that of the lease that holds the lock.
+    /// Whether this fencing token belongs to the lease that holds the lock.
     Fence(FencingToken),
     /// All that is known.
     Everything,
 }
 
-/// A question that cannot be answered.
+/// An invalid question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistake {
-    /// Too few words, or too many.
+    /// `CHECK` with too few or too many arguments.
     #[error("syntax error: LOCKWARDEN CHECK key fence")]
     Check,
-    /// Likewise.
+    /// `LEASE` with too few or too many arguments.
     #[error("syntax error: LOCKWARDEN LEASE key")]
     Lease,
-    /// No number that a fencing token can be.
+    /// A text that can be no fencing token.
     #[error("a fencing token is a whole number from 1 to 9999999999999999")]
     Fence,
-    /// Above [`MAX_KEY_BYTES`].
+    /// A key above [`MAX_KEY_BYTES`].
     #[error("a lock key has at most 1024 bytes")]
     Key,
 }
 
 impl LeaseQuestion {
-    /// The question of a request. `None` for every other command.
+    /// Reads the question of a request. `None` for every other command.
     pub fn read(request: &Request<'_>) -> Option<Result<LeaseQuestion, Mistake>> {
         let mut words = request.args();
         if !words.next()?.eq_ignore_ascii_case(b"lockwarden") {
             return None;
         }
         let word = words.next()?;
-        // One more than any takes.
+        // One more than any question has.
         let words: Vec<&[u8]> = words.take(3).collect();
         let read = if word.eq_ignore_ascii_case(b"check") {
             match words[..] {
@@ -73,7 +73,7 @@ impl LeaseQuestion {
         Some(read)
     }
 
-    /// The words by which it is called in an error.
+    /// The name of the command in an error.
     pub fn command(&self) -> &'static str {
         match self.about {
             About::Fence(_) => "lockwarden check",
@@ -90,7 +90,7 @@ fn about(key: &[u8], about: About) -> Result<LeaseQuestion, Mistake> {
     Ok(LeaseQuestion { about, key })
 }
 
-/// A fencing token as an application writes it: digits, as many as a record has at most. 0 numbers no lease.
+/// A fencing token as an application writes it: at most as many digits as a record has. 0 is the token of no lease.
 fn fencing_token(word: &[u8]) -> Option<FencingToken> {
     let is_number = word.len() <= FENCE && word.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(word).ok()?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Scripts whose meaning is known, as operations on a lock. A script counts only if it speaks of the
-//! one lock key among its keys, and only for the keys and arguments of this call.
+//! Scripts with a known meaning, as operations on a lock. A script counts only if exactly one lock is among its keys,
+//! and only for the keys and arguments of this call.
 
 use bytes::Bytes;
 use lockwarden_lua::{Analysis, DeleteCommand, Extension, Meaning, Recipe, Replies, TtlUnit};
@@ -13,11 +13,10 @@ use crate::token::OwnerToken;
 
 use super::MAX_VALUE_BYTES;
 
-/// Longest TTL of a recipe, in milliseconds, 250 years: its end still has the digits that a record
-/// has room for.
+/// The longest TTL of a recipe, in milliseconds, 250 years: its end still fits into a record's digits.
 const MAX_RECIPE_TTL_MS: i64 = 8_000_000_000_000;
 
-/// What a call of a script comes to.
+/// What a call of a script does.
 #[expect(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 pub(super) enum Script {
     /// This operation.

@@ -1,5 +1,5 @@
-//! Calls of scripts and functions: which locks they name, as keys or in the names that their text
-//! gives, and what is known of what they do to them. Recipes are read in `recipes`.
+//! Calls of scripts and functions: which locks they name, as keys or in the names in their text, and what they are
+//! known to do to them. Recipes are read in `recipes`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use crate::script_facts;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, Effect, ScriptVerb, for_each_key};
 
-/// Keys that a call of a script names beside those that it declares, above which they count as not known.
+/// The most keys that a call may name besides those that it declares; with more, they count as unknown.
 const MAX_NAMED: usize = 256;
 
 /// What a call of a script may write.
 #[derive(Debug, Default)]
 struct Named {
-    /// The locks among its keys and the other keys that it names, each once, with its place among them,
-    /// from 1.
+    /// The locks among its keys and the other keys that it names. Each occurs once, with its place among the keys, from
+    /// 1.
     locks: Vec<(Target, KeyPlace)>,
     /// How many keys it has.
     keys: usize,
-    /// What it names beside them.
+    /// The keys that it names besides its declared ones.
     others: Vec<Bytes>,
     /// One of the proxy's own keys, named in its text.
     own: Option<Target>,
-    /// Whether it computes names of further keys.
+    /// Whether it computes further key names.
     computes: bool,
-    /// Locks that such a name may be of.
+    /// The locks that such a name may belong to.
     possible: Option<Target>,
-    /// Whether it is one of them whatever it is.
+    /// Whether every such name belongs to one of these locks.
     is_certain: bool,
 }
 
@@ -72,7 +72,7 @@ impl Classifier<'_> {
         let facts = match verb {
             ScriptVerb::Fcall => return self.function_call(spec, request, pass, declared),
             ScriptVerb::Eval => Some((self.saw)(request.arg(1))),
-            // Anything else names no script.
+            // Anything else is no script's digest.
             ScriptVerb::EvalSha
             | ScriptVerb::EvalRo
             | ScriptVerb::EvalShaRo
@@ -137,7 +137,7 @@ impl Classifier<'_> {
         }
     }
 
-    /// A call of a script whose text is known.
+    /// A call of a script with known text.
     fn script<'r>(
         &self,
         spec: &'static CommandSpec,
@@ -196,7 +196,7 @@ impl Classifier<'_> {
     fn named(&self, spec: &'static CommandSpec, request: &Request<'_>, names: &Names) -> Named {
         let mut named = Named::default();
         let mut seen = HashSet::new();
-        // What the number of keys is was looked at before.
+        // The number of keys was checked before.
         let _ = for_each_key(spec, request, &mut |_, key, _| {
             named.keys += 1;
             if let Some(namespace) = self.namespaces.find(key)
@@ -244,7 +244,7 @@ impl Classifier<'_> {
         }
     }
 
-    /// Some name that begins and ends like this: whether it may be that of a lock, or of a record.
+    /// Handles a name that begins and ends like this: it may be that of a lock, or of a record.
     fn may_be_named(&self, named: &mut Named, beginning: &[u8], ending: &[u8]) {
         named.computes = true;
         let prefix = self.companion_prefix;
@@ -272,8 +272,8 @@ impl Classifier<'_> {
         }
     }
 
-    /// Whether every name that begins and ends like this is that of a lock, and enforced or not as is said. Stars are all that
-    /// a glob can have where any name fits, and they take anything, so three names stand for all.
+    /// Whether every name that begins and ends like this is a lock, and enforced or not as given. If a glob matches
+    /// every such name, it only has stars, and these match anything, so three sample names represent all.
     fn is_certainly_of(&self, enforced: bool, beginning: &[u8], ending: &[u8]) -> bool {
         let any: [&[u8]; 3] = [b"", b"\x01", b"\x01\x02\x01\x02\x01"];
         any.iter().all(|middle| {
@@ -282,7 +282,8 @@ impl Classifier<'_> {
         })
     }
 
-    /// Adds what stands for the locks that an operator lets this script touch without declaring them; returns whether there are any.
+    /// Adds placeholders for the locks that an operator lets this script touch without declaring them; returns whether
+    /// there are any.
     fn adopt_locks(&self, named: &mut Named, facts: &ScriptFacts) -> bool {
         let (Some(possible), ComputedNames::Watch(_)) = (&named.possible, self.computed_names) else {
             return false;
@@ -299,8 +300,8 @@ impl Classifier<'_> {
         !trusting.is_empty()
     }
 
-    /// A script whose meaning is not known; `None` if it names too many locks, its text is too long to be
-    /// sent along, or what it may name is refused.
+    /// A script with unknown effect. `None` if it names too many locks, if its text is too long to be sent along, or if
+    /// it may name a forbidden key.
     fn wrapped(&self, named: Named, facts: Arc<ScriptFacts>, is_trusted: bool) -> Option<LockOp> {
         let bounded = named.locks.len() <= MAX_WRAPPED_LOCKS && facts.text.len() <= MAX_WRAPPED_BYTES;
         let enforced = |target: &Target| (self.enforces)(target.namespace);
@@ -338,7 +339,7 @@ fn computed<'r>(
     Class::Computed(Box::new(ComputedScript { name: spec.name, script, target, is_certain, argv, frame }))
 }
 
-/// Stands for the locks whose names begin and end like this.
+/// A placeholder for the locks whose names begin and end like this.
 fn possible_target(namespace: NamespaceId, beginning: &[u8], ending: &[u8]) -> Target {
     let beginning = &beginning[..beginning.len().min(MAX_KEY_BYTES / 2)];
     let ending = &ending[ending.len().saturating_sub(MAX_KEY_BYTES / 2)..];

@@ -1,5 +1,5 @@
-//! The lock verbs' arguments, read strictly and to the end, with the errors that Redis 7 gives. The
-//! commands that compare before they act are read in `compare`.
+//! Reads the lock verbs' arguments, strictly and to the end, with the errors of Redis 7. The commands that compare
+//! before they act are read in `compare`.
 
 mod compare;
 
@@ -15,7 +15,7 @@ use crate::table::{NotAnInteger, Verb, parse_integer};
 
 use compare::ConditionWord;
 
-/// Arguments that Redis would refuse; prints as Redis answers.
+/// Arguments that Redis would refuse; prints as Redis's error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ArgumentError {
     #[error("ERR syntax error")]
@@ -39,17 +39,16 @@ pub(super) enum ArgumentError {
 }
 
 impl ArgumentError {
-    /// Whether all words were understood, and a number is none or out of range.
+    /// Whether all words were understood, but a number is invalid or out of range.
     pub(super) fn is_about_a_number(&self) -> bool {
         matches!(self, ArgumentError::NotAnInteger(_) | ArgumentError::InvalidExpire(_))
     }
 }
 
-/// The last option word of an EXPIRE that is put back into an error, in bytes.
+/// The most bytes of an EXPIRE's last option that an error repeats.
 const OPTION_IN_ERROR: usize = 64;
 
-/// Reads a verb of which some key is a lock. `locks` are all lock keys with their positions, at least
-/// one.
+/// Reads a verb with a lock among its keys. `locks` are all lock keys with their positions, at least one.
 pub(super) fn read(
     verb: Verb,
     argv: &Arguments,
@@ -92,7 +91,7 @@ pub(super) fn read(
         Verb::PExpire => return expire(argv, target, "pexpire", 1, false),
         Verb::ExpireAt => return expire(argv, target, "expireat", 1000, true),
         Verb::PExpireAt => return expire(argv, target, "pexpireat", 1, true),
-        // KeyDB takes the member of a set behind the key; a lock has none.
+        // KeyDB accepts a set member after the key; a lock has no members.
         Verb::Persist if argv.len() > 2 => return Err(ArgumentError::Arity("persist")),
         Verb::Persist => LockOp::Extend {
             target,
@@ -165,7 +164,7 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
         }
         None => None,
     };
-    // A value that is to be replaced must be there; one that must only be another need not.
+    // If a value must match, the key must exist; if a value must only differ, it need not.
     let has_to_exist = |comparison: &Comparison| !matches!(comparison.test, Test::Differs | Test::OtherDigest);
     Ok(LockOp::Store {
         target,
@@ -177,8 +176,8 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     })
 }
 
-/// The TTL among the options of a command. Redis reads all options before it looks at a number, and of an option that is
-/// given twice it reads the last one only: `GETEX lock PX nonsense PX 100000` sets 100 s.
+/// The TTL among the options of a command. Redis reads all options before it looks at a number, and of an option that
+/// is given twice it reads only the last one: `GETEX lock PX nonsense PX 100000` sets 100 s.
 #[derive(Clone, Copy, Default)]
 struct TtlOption<'a>(Option<(TtlWord, &'a Bytes)>);
 
@@ -197,7 +196,7 @@ impl<'a> TtlOption<'a> {
         Ok(())
     }
 
-    /// The TTL that is asked for once all options are taken.
+    /// The requested TTL, once all options are read.
     ///
     /// # Errors
     ///
@@ -231,7 +230,7 @@ impl TtlWord {
         })
     }
 
-    /// The argument behind the word, or the word itself where there is none.
+    /// The argument after the word, or the word itself if it takes none.
     fn operand<'a>(
         self,
         word: &'a Bytes,
@@ -312,7 +311,7 @@ fn expire(
     }
     let invalid = ArgumentError::InvalidExpire(command);
     let time = parse_integer(&argv[2])?.checked_mul(unit).ok_or(invalid)?;
-    // Redis adds its clock to a relative time and refuses what overflows then.
+    // Redis adds its clock to a relative time and refuses a sum that overflows.
     if !absolute && time.checked_add(LATEST_CLOCK).is_none() {
         return Err(ArgumentError::InvalidExpire(command));
     }
@@ -332,8 +331,8 @@ fn expire(
     })
 }
 
-/// Year 2286 in Unix milliseconds: a clock that no server has passed, so that whatever overflows
-/// with a real clock overflows with this one.
+/// The year 2286 in Unix milliseconds, a time that no server's clock has reached: what overflows with a real clock also
+/// overflows with this one.
 const LATEST_CLOCK: i64 = 10_000_000_000_000;
 
 /// A TTL above zero in milliseconds.
@@ -361,7 +360,7 @@ fn delete_many(argv: &Arguments, unlink: bool, locks: SmallVec<[(usize, Target);
     LockOp::ReleaseMany { locks: once, others, unlink }
 }
 
-/// All keys are locks, each with a value behind it. Of a key given twice the last counts.
+/// All keys are locks, each followed by a value. If a key occurs twice, the last one counts.
 fn set_all(argv: &Arguments, locks: SmallVec<[(usize, Target); 2]>, ttl: AskedTtl) -> LockOp {
     let mut last = std::collections::HashMap::with_capacity(locks.len());
     for (position, lock) in &locks {
@@ -375,13 +374,13 @@ fn set_all(argv: &Arguments, locks: SmallVec<[(usize, Target); 2]>, ttl: AskedTt
     LockOp::AcquireAll { locks: pairs, ttl }
 }
 
-/// Where the options of an `MSETEX` begin, if its number of keys can be read.
+/// Where the options of an `MSETEX` begin, if its number of keys is valid.
 fn options_of_msetex(number: &[u8]) -> Option<usize> {
     let keys = usize::try_from(parse_integer(number).ok()?).ok()?;
     keys.checked_mul(2)?.checked_add(2)
 }
 
-/// Whether an `MSETEX` takes keys that are free, and all of them are locks.
+/// Whether an `MSETEX` acquires free keys only, all of which are locks.
 pub(super) fn takes_all(request: &Request<'_>, locks: usize) -> bool {
     let begin = request.get(1).and_then(options_of_msetex);
     let Some(begin) = begin.filter(|begin| *begin == 2 + 2 * locks) else {
@@ -399,7 +398,7 @@ fn set_all_with_ttl(argv: &Arguments, locks: SmallVec<[(usize, Target); 2]>) -> 
     while let Some(option) = options.next() {
         match option.to_ascii_uppercase().as_slice() {
             b"NX" => {}
-            // Of a TTL that is given twice this command takes none.
+            // This command refuses a second TTL option.
             b"PERSIST" => return Err(ArgumentError::Syntax),
             _ if ttl.0.is_some() => return Err(ArgumentError::Syntax),
             _ => ttl.takes(option, &mut options)?,

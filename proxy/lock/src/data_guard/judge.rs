@@ -1,5 +1,5 @@
-//! Who may write guarded data, by the record of the lock. The newest lease says it all: a writer under an older one is
-//! late, wherever that lease stands by now. Which rows there are is told in `docs/guards.md`.
+//! Decides from the lock's record who may write guarded data. Only the newest lease counts: a writer with an older one
+//! is late, whatever has become of that lease. The rows of the table are explained in `docs/guards.md`.
 
 use crate::record::{DISTINCTIVE, INDEBTED, NO_FLAGS};
 use crate::record_version::{VERSION, later_version};
@@ -8,9 +8,10 @@ use crate::token::{FencingToken, Grant, Identity, Process, SessionId};
 
 use super::Unlocked;
 
-/// So many bytes at the beginning of a record, up to the time behind the fencing token, say who was granted the lock last, and when.
+/// The length of a record's beginning, up to the time after the fencing token: it says which client was granted the
+/// lock last, and when.
 pub const HEAD_BYTES: usize = 80;
-/// So many of them stand before that time.
+/// The number of bytes before that time.
 const BEFORE_TIME: usize = 67;
 
 /// The beginning of a lock's record.
@@ -18,29 +19,30 @@ const BEFORE_TIME: usize = 67;
 pub struct RecordHead {
     /// An operator has ended the lease.
     pub is_broken: bool,
-    /// The lease may be live: it was not given back, and was not seen to run out.
+    /// The lease may be live: it was not released, and was not seen to expire.
     pub is_open: bool,
     /// A release is owed.
     pub is_indebted: bool,
-    /// The identity is distinctive without a process.
+    /// The identity is distinctive even without a process.
     pub is_distinctive: bool,
     /// The newest lease.
     pub grant: Grant,
-    /// The connection that was granted it.
+    /// The connection to which it was granted.
     pub session: SessionId,
-    /// Who that is.
+    /// The identity of that client.
     pub identity: Identity,
     /// Its fencing token; 0 where grants are not numbered.
     pub fence: FencingToken,
     /// When it was granted.
     pub granted: RedisTime,
-    /// The lock is not there, and this server may have lost the record of a newer lease: it says nothing of who may write.
+    /// The lock does not exist, and this server may have lost the record of a newer lease: the record does not show who
+    /// may write.
     pub is_doubtful: bool,
 }
 
 impl RecordHead {
-    /// Reads the beginning of a record. `None` where there is none, or none that is whole. One of a later version is somebody's, and says of no
-    /// client that it is it.
+    /// Reads the beginning of a record. `None` if there is none, or only a part. A record of a later version belongs to
+    /// a client, but matches no writer.
     pub fn read(bytes: &[u8]) -> Option<RecordHead> {
         if later_version(bytes).is_some() {
             return Some(RecordHead::of_somebody());
@@ -85,36 +87,36 @@ impl RecordHead {
     }
 }
 
-/// Who would write.
+/// The client that would write.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer {
     /// Its connection.
     pub session: SessionId,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Its identity is distinctive without a process.
+    /// Its identity is distinctive even without a process.
     pub is_distinctive: bool,
-    /// The lease of this lock that it was granted last and has not given back.
+    /// Its latest lease of this lock that it has not released.
     pub own: Option<Grant>,
 }
 
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The writer had the lock, and has it no more.
+    /// The writer had the lock, and no longer has it.
     StaleFence,
     /// It never had it.
     NotOwner,
 }
 
-/// What is said to a write.
+/// The decision about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The newest lease is this connection's.
+    /// The newest lease belongs to this connection.
     Holder,
-    /// It was; it is over, and the lock was not granted since.
+    /// It belonged to this connection; it is over, and the lock was not granted since.
     Late,
-    /// The newest lease is another connection's of the same client.
+    /// The newest lease belongs to another connection of the same client.
     Identity,
     /// The lock is free, and that is allowed.
     Unlocked,
@@ -123,7 +125,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// As `may_write` of wrap.lua says it.
+    /// Reads the verdict of `may_write` in wrap.lua.
     pub(crate) fn of_letter(letter: u8) -> Option<Verdict> {
         Some(match letter {
             b'h' => Verdict::Holder,
@@ -142,7 +144,7 @@ impl Verdict {
     }
 }
 
-/// Says who may write. `by_identity`: the guard takes the same client for the holder.
+/// Decides whether a write is allowed. `by_identity`: the guard takes the same client for the holder.
 pub fn judge(record: Option<&RecordHead>, writer: &Writer, by_identity: bool, unlocked: Unlocked) -> Verdict {
     let had_it = Verdict::Refused(Refusal::StaleFence);
     let never_had_it = Verdict::Refused(Refusal::NotOwner);
@@ -176,7 +178,7 @@ pub fn judge(record: Option<&RecordHead>, writer: &Writer, by_identity: bool, un
     }
 }
 
-/// Whether they are one client that can be told from others: the scripts' `identical`.
+/// Whether they are the same client, with a distinctive identity: `identical` in the scripts.
 fn is_same(record: &RecordHead, writer: &Writer) -> bool {
     record.identity == writer.identity
         && match writer.identity.process() {

@@ -1,36 +1,37 @@
-//! The patterns of guarded keys, and the names of their locks. `{name}` stands for one or more bytes without `:`, `{name*}`
-//! for one or more of any, `*` for any number of any, `?` for one byte; a backslash takes the next byte as it is. Matched from
-//! left to right, each as short as can be, without going back: what two people read in a pattern is the same.
+//! The patterns of guarded keys, and the names of their locks. `{name}` stands for one or more bytes without `:`,
+//! `{name*}` for one or more of any bytes, `*` for any number of any bytes, `?` for one byte; a backslash makes the
+//! next byte literal. Matched from left to right, each part as short as possible, without backtracking: so there is
+//! only one way to read a pattern.
 
 use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-/// Names in one pattern.
+/// The most names in one pattern.
 pub const MAX_CAPTURES: usize = 8;
 
-/// What names stood for in a key.
+/// The text that each name matched in a key.
 pub type Captures<'p, 'k> = SmallVec<[(&'p str, &'k [u8]); 2]>;
 
-/// Why a text is no pattern.
+/// Why a text is no valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("a pattern is not empty")]
     Empty,
-    /// It ends in the middle of something.
+    /// It ends inside a construct.
     #[error("it ends behind {0}")]
     Unfinished(&'static str),
-    /// A name that is none.
+    /// An invalid name.
     #[error("{{{0}}} is no name: letters, digits, - and _, and * at the end for any bytes")]
     BadName(String),
-    /// It is not clear where one ends and the other begins.
+    /// It is ambiguous where one part ends and the next begins.
     #[error("two captures without a fixed byte between them: {0:?}")]
     Adjacent(String),
-    /// Of Redis's globs only `*` and `?` are taken.
+    /// Only `*` and `?` of Redis's globs are supported.
     #[error("[ is not taken here; write {{name}} or *, or \\[ for the byte")]
     Class,
-    /// More names than are kept.
+    /// Too many names.
     #[error("more than {MAX_CAPTURES} names")]
     TooManyNames,
     /// A key may match in another way than from left to right, and would not be guarded.
@@ -39,7 +40,7 @@ pub enum PatternError {
          with a pattern for each number of parts"
     )]
     Behind(String),
-    /// The name of a lock is whole.
+    /// The name of a lock has no wildcards.
     #[error("a lock's name has no * and no ?")]
     Wildcard,
 }
@@ -53,10 +54,10 @@ enum Wild {
     Star,
 }
 
-/// Bytes of a text; `None` is any one.
+/// Fixed bytes of a text; `None` matches any one byte.
 type Fixed = Vec<Option<u8>>;
 
-/// A text: what it begins with, and what is not fixed in it, each with what stands behind it.
+/// A text: its fixed beginning, and its variable parts, each with the fixed text after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Text {
     begins: Fixed,
@@ -109,7 +110,7 @@ impl Text {
         }
     }
 
-    /// The text, with what this gives for each name, nothing for `*` and an x for `?`.
+    /// The text with the given value for each name, nothing for `*` and an x for `?`.
     fn filled<'a>(&'a self, mut stands_for: impl FnMut(&'a str) -> &'a [u8]) -> Vec<u8> {
         let put = |text: &mut Vec<u8>, fixed: &Fixed| {
             text.extend(fixed.iter().map(|byte| byte.unwrap_or(b'x')));
@@ -133,7 +134,7 @@ impl Text {
     }
 }
 
-/// Reads `{name}` behind its brace.
+/// Reads `{name}` after its brace.
 fn name(bytes: &mut impl Iterator<Item = u8>) -> Result<Wild, PatternError> {
     let mut read = Vec::new();
     loop {
@@ -155,7 +156,7 @@ fn name(bytes: &mut impl Iterator<Item = u8>) -> Result<Wild, PatternError> {
     }
 }
 
-/// Which keys a guard is about.
+/// The pattern of the keys that a guard covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern(Text);
 
@@ -166,7 +167,7 @@ impl KeyPattern {
     /// It is none.
     pub fn new(text: &str) -> Result<KeyPattern, PatternError> {
         let read = Text::read(text)?;
-        // What has any bytes takes the fewest it can; then what stands behind it must take any, too.
+        // A part that takes any bytes takes as few as possible; then what follows it must take any, too.
         let is_open = |wild: &Wild| matches!(wild, Wild::Star | Wild::Named { any: true, .. });
         let mut before = read.rest.iter().map(|(wild, _)| wild);
         let open = before.position(is_open).unwrap_or(read.rest.len());
@@ -191,25 +192,25 @@ impl KeyPattern {
         self.0.filled(|_| b"x")
     }
 
-    /// The byte that each key begins with that matches, where there is one.
+    /// The first byte of every key that matches, if it is fixed.
     pub(super) fn first_byte(&self) -> Option<u8> {
         *self.0.begins.first()?
     }
 
-    /// Whether a key begins as those do that match.
+    /// Whether a key begins like those that match.
     #[inline]
     pub(super) fn may_match(&self, key: &[u8]) -> bool {
         behind(key, &self.0.begins).is_some()
     }
 
-    /// Whether a key may match that begins and ends so.
+    /// Whether a key that begins and ends like this may match.
     pub(super) fn may_be(&self, beginning: &[u8], ending: &[u8]) -> bool {
         let agrees = |(fixed, byte): (&Option<u8>, &u8)| fixed.is_none_or(|fixed| fixed == *byte);
         let ends = self.0.rest.last().map_or(&self.0.begins, |(_, fixed)| fixed);
         self.0.begins.iter().zip(beginning).all(agrees) && ends.iter().rev().zip(ending.iter().rev()).all(agrees)
     }
 
-    /// What the names stand for in a key, if it matches. A name twice stands for the same.
+    /// The text that each name matched in a key, if the key matches. A name that occurs twice must match the same text.
     pub fn matches<'p, 'k>(&'p self, key: &'k [u8]) -> Option<Captures<'p, 'k>> {
         let Text { begins, rest: parts } = &self.0;
         let mut captures = Captures::new();
@@ -239,14 +240,14 @@ impl KeyPattern {
     }
 }
 
-/// What stands behind a fixed text at the beginning of these bytes.
+/// The bytes after a fixed text at the beginning.
 fn behind<'k>(bytes: &'k [u8], fixed: &[Option<u8>]) -> Option<&'k [u8]> {
     let (beginning, behind) = bytes.split_at_checked(fixed.len())?;
     let mut pairs = beginning.iter().zip(fixed);
     pairs.all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte)).then_some(behind)
 }
 
-/// The name of a lock, with names of a pattern in it.
+/// The name of a lock, which may contain names of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockTemplate(Text);
 
@@ -269,7 +270,7 @@ impl LockTemplate {
         self.0.names()
     }
 
-    /// The lock of a key. A name that the key's pattern does not have stands for nothing.
+    /// The lock for a key. A name that the key's pattern does not have becomes empty.
     pub fn fill(&self, captures: &Captures<'_, '_>) -> Vec<u8> {
         self.0.filled(|name| {
             let captured = captures.iter().find(|(known, _)| *known == name);
@@ -277,7 +278,7 @@ impl LockTemplate {
         })
     }
 
-    /// A name that some lock of it may have.
+    /// One possible name of a lock.
     pub fn example(&self) -> Vec<u8> {
         self.0.filled(|_| b"x")
     }

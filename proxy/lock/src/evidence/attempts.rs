@@ -1,18 +1,18 @@
-//! How often a connection tried which lock lately. A view for policies: it proves nothing.
+//! How often a connection recently tried to acquire each lock. A view for policies: it proves nothing.
 
 use std::time::{Duration, Instant};
 
 use crate::db_key::{DbKey, KeyHash};
 
-/// `attempts` are those of a window of this length that goes along with the time: of the tries before, as many count as
-/// would if they had come evenly. So they wear off one by one, and not all at once.
+/// The length of the sliding window for `attempts`. Of the attempts in the window before, as many count as would if
+/// they had come evenly. So attempts expire one by one, and not all at once.
 pub const ATTEMPTS_WINDOW: Duration = Duration::from_secs(10);
-/// Locks whose attempts one connection counts at a time; those that were tried least give way.
-/// A place for every lock that was ever tried cost a connection 250 bytes each, and most were tried once.
+/// The most locks whose attempts one connection counts at a time; the least tried ones are dropped. One place for every
+/// lock ever tried cost a connection 250 bytes each, and most were tried once.
 pub const MAX_TRIED: usize = 128;
 
-/// How often locks were tried lately. A key is known by its hash here, so nothing is kept alive and
-/// nothing allocated per try; two keys that share one would be counted together.
+/// How often locks were tried recently. A key is stored as its hash, so no buffer is kept alive and nothing is
+/// allocated per attempt; two keys with the same hash would be counted together.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// Sets of [`WAYS`] places; none before the first try.
@@ -22,18 +22,18 @@ pub(super) struct Attempts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tried {
     key: KeyHash,
-    /// When the window that is counted now began.
+    /// When the present window began.
     since: Instant,
     times: u32,
-    /// In the window before.
+    /// Attempts in the window before.
     before: u32,
 }
 
-/// Places of which a key may take any.
+/// The number of places that a key may take.
 const WAYS: usize = 8;
 
 impl Attempts {
-    /// It is tried once more.
+    /// Counts one more attempt.
     pub(super) fn add(&mut self, key: &DbKey, now: Instant) {
         if self.places.is_empty() {
             self.places = vec![None; MAX_TRIED];
@@ -45,14 +45,14 @@ impl Attempts {
             tried.times = tried.times.saturating_add(1);
             return;
         }
-        // A free place is worth least, then what is over, then what was tried least.
+        // A free place is taken first, then one whose window is over, then the least tried.
         let worth = |place: &&mut Option<Tried>| place.map(|tried| (tried.lately(now), tried.since));
         if let Some(least) = set.iter_mut().min_by_key(worth) {
             *least = Some(Tried { key: key.hashed(), since: now, times: 1, before: 0 });
         }
     }
 
-    /// How often it was tried lately.
+    /// How often it was tried recently.
     pub(super) fn of(&self, key: &DbKey, now: Instant) -> u32 {
         let set = self.places.get(set_of(key)).unwrap_or_default();
         let tried = set.iter().find(|place| is_of(place, key));
@@ -60,7 +60,8 @@ impl Attempts {
         tried.map_or(0, |tried| tried.lately(now))
     }
 
-    /// The last try was refused by a policy, so it is none: else a client that goes on trying would be refused for ever.
+    /// The last attempt was refused by a policy, so it does not count: otherwise a client that keeps trying would be
+    /// refused for ever.
     pub(super) fn take_back(&mut self, key: &DbKey) {
         let set = self.places.get_mut(set_of(key)).unwrap_or_default();
         if let Some(Some(tried)) = set.iter_mut().find(|place| is_of(place, key)) {
@@ -70,7 +71,7 @@ impl Attempts {
 }
 
 impl Tried {
-    /// The same in the window of that time.
+    /// The same, moved to the window of this time.
     fn at(self, now: Instant) -> Tried {
         let age = now.saturating_duration_since(self.since);
         if age < ATTEMPTS_WINDOW {

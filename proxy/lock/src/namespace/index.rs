@@ -1,12 +1,11 @@
-//! Texts at one end of a key, found by walking the key once: a tree in which every branch is the part
-//! that some texts share. Owns the tree; what the texts stand for, numbers of globs here, is the
-//! business of [`crate::namespace`].
+//! Texts at one end of a key, found by walking the key once: a tree in which every branch is the part that some texts
+//! share. Owns the tree; [`crate::namespace`] knows the meaning of the texts, here numbers of globs.
 
 use std::ops::Range;
 
 use crate::glob::{ends_with, starts_with};
 
-/// The end of a key at which the texts stand.
+/// The end of a key at which the texts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Beginning,
@@ -17,28 +16,28 @@ pub(super) enum End {
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     end: End,
-    /// The children of each node side by side, ascending by the first byte of their labels.
+    /// The children of each node are adjacent, ascending by the first byte of their labels.
     nodes: Vec<Node>,
-    /// Of each node the byte of its label that a walk meets first.
+    /// For each node, the byte of its label that a walk meets first.
     firsts: Vec<u8>,
     top: Range<u32>,
-    /// All labels, one behind the other.
+    /// All labels, concatenated.
     text: Vec<u8>,
-    /// The numbers of each node side by side, ascending.
+    /// The numbers of each node are adjacent, ascending.
     numbers: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// What its texts have beyond those of its parent, as it is written.
+    /// The part that its texts have beyond its parent's, in writing order.
     label: Range<u32>,
-    /// Whose text ends here.
+    /// The numbers of the texts that end here.
     numbers: Range<u32>,
     children: Range<u32>,
 }
 
 impl Index {
-    /// Of texts that are not empty, each with its number.
+    /// Builds the index of non-empty texts, each with its number.
     pub(super) fn new<'a>(end: End, texts: impl Iterator<Item = (&'a [u8], u32)>) -> Index {
         let mut texts: Vec<Text> = texts.map(|(text, number)| (in_order(end, text), number)).collect();
         texts.sort_unstable();
@@ -88,7 +87,7 @@ impl Index {
         Some(&self.nodes[among.start + at])
     }
 
-    /// Adds the nodes for texts that are sorted and not empty.
+    /// Adds the nodes for sorted, non-empty texts.
     fn add(&mut self, texts: &[Text]) {
         let mut below = vec![(None, texts, 0)];
         while let Some((parent, texts, shared)) = below.pop() {
@@ -109,9 +108,9 @@ impl Index {
         }
     }
 
-    /// For texts that share one byte more: the node for all that they share.
+    /// For texts that share one more byte: the node for everything that they share.
     fn add_node(&mut self, texts: &[Text], shared: usize) -> Node {
-        // They are sorted: what the first and the last share, all do.
+        // They are sorted: what the first and the last share, all share.
         let (first, last) = (&texts[0].0[shared..], &texts[texts.len() - 1].0[shared..]);
         let length = first.iter().zip(last).take_while(|(a, b)| a == b).count();
         let (label, numbers) = (self.text.len(), self.numbers.len());
@@ -122,13 +121,13 @@ impl Index {
     }
 }
 
-/// A text as a walk meets its bytes, and its number.
+/// A text in walking order, and its number.
 type Text = (Vec<u8>, u32);
 
-/// So many children are looked through faster than they are halved.
+/// Up to this many children, a linear search is faster than a binary one.
 const FEW: usize = 16;
 
-/// A text as a walk meets its bytes, and back.
+/// Converts a text to walking order, and back.
 fn in_order(end: End, text: &[u8]) -> Vec<u8> {
     match end {
         End::Beginning => text.to_vec(),

@@ -1,4 +1,4 @@
-//! A command that changes lock keys, with the client's own words and bytes, on its way to being judged.
+//! A command that changes lock keys, with the client's own arguments and bytes, before it is judged.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -9,8 +9,8 @@ use crate::table::{ForeignTable, SET_CONDITIONS};
 use crate::time::ProxyTime;
 use crate::token::OwnerToken;
 
-/// One command on lock keys that has a lock meaning, with everything that the rest of the way needs. Nobody makes
-/// one of bytes of his own choice, to have it forwarded as one that could not be judged:
+/// One command on lock keys that has a lock meaning, with everything that later stages need. Other code cannot make one
+/// from bytes of its choice, to have it forwarded as one that could not be judged:
 ///
 /// ```compile_fail,E0451
 /// use lockwarden_lock::op::{LockCommand, LockOp};
@@ -20,20 +20,19 @@ use crate::token::OwnerToken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockCommand {
-    /// The command's name as the table has it (lower case).
+    /// The command's name in the table (lower case).
     pub name: &'static str,
     /// What it means.
     pub op: LockOp,
-    /// The client's own words; where a server may not have the command, those of an older one that
-    /// does the same.
+    /// The client's own arguments; if a server may not have the command, those of an older one that does the same.
     pub argv: Arguments,
     /// The client's own bytes.
     pub(crate) frame: Bytes,
 }
 
-/// Any other change of a lock key: it has no lock meaning, so it is refused, or forwarded as it came where nothing is.
-/// It has no [`LockOp`], so there is no step for it:
-///
+/// Any other change of a lock key: it has no lock meaning, so it is refused, or forwarded unchanged where nothing is
+/// Any other change of a lock key: it has no lock meaning, so it is refused, or forwarded unchanged where nothing is
+/// refused. It has no [`LockOp`], so there is no step for it:
 /// ```compile_fail,E0609
 /// use lockwarden_lock::op::{LockOp, OpaqueCommand};
 /// fn op(command: &OpaqueCommand) -> &LockOp {
@@ -42,7 +41,7 @@ pub struct LockCommand {
 /// ```
 #[derive(Clone, Debug)]
 pub struct OpaqueCommand {
-    /// The command's name as the table has it (lower case).
+    /// The command's name in the table (lower case).
     pub name: &'static str,
     /// The first lock key that it would change.
     pub target: Target,
@@ -52,7 +51,7 @@ pub struct OpaqueCommand {
     pub(crate) frame: Bytes,
 }
 
-/// A command that changes lock keys, on its way to being judged.
+/// A command that changes lock keys, before it is judged.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// It has a lock meaning.
@@ -82,7 +81,7 @@ impl Command {
         }
     }
 
-    /// The command's name as the table has it (lower case).
+    /// The command's name in the table (lower case).
     pub fn name(&self) -> &'static str {
         match self {
             Command::Lock(command) => command.name,
@@ -98,7 +97,7 @@ impl Command {
         }
     }
 
-    /// Every lock that the command names; of one without a lock meaning the first.
+    /// Every lock that the command names; for a command without a lock meaning, the first.
     pub fn targets(&self) -> SmallVec<[&Target; 1]> {
         match self {
             Command::Lock(command) => command.op.targets(),
@@ -134,8 +133,8 @@ impl Command {
         }
     }
 
-    /// Whether a server with these commands knows this one, with its conditions. Only rare ones are looked for; of a server
-    /// that does not list its commands that is not believed.
+    /// Whether a server with these commands knows this one, with its conditions. Only rare commands are looked up. If a
+    /// server does not list its commands, the answer is no.
     pub fn is_known_to(&self, server: Option<&ForeignTable>) -> bool {
         match (self.name(), self) {
             (name @ ("cad" | "cas" | "delex" | "delifeq" | "msetex"), _) => {
@@ -155,8 +154,7 @@ impl Command {
 }
 
 impl LockCommand {
-    /// The arguments of a script whose meaning is not known that may be owner tokens: those that can
-    /// be told from others' values.
+    /// The arguments of a script with unknown effect that may be owner tokens: those that differ from others' values.
     pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {
         let script = self.op.script();
         let arguments = script.and_then(|(_, keys)| self.argv.get(3 + keys..)).unwrap_or_default().iter();

@@ -1,5 +1,5 @@
-//! The answers that few calls get, each as an array: a letter, what Redis answered, a reason, then fields that may be
-//! missing at the end, as the scripts' contracts say. The usual ones are strings, which `packed` reads.
+//! The answers of few calls, each as an array: a letter, Redis's reply, a reason, then fields that may be missing at
+//! the end, as in the scripts' contracts. The usual ones are strings, which `packed` reads.
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
@@ -15,7 +15,7 @@ use crate::reason::Reason;
 use crate::time::{AskedMs, RedisTime, TtlMs};
 use crate::token::{FencingToken, Grant, SessionId};
 
-/// Whether a script asked back, instead of answering.
+/// Whether a script asked back, instead of giving a result.
 pub fn asked_back(value: &Value) -> Option<AskedBack> {
     let items = value.as_items()?;
     if code(items) != Ok(b'I') {
@@ -29,7 +29,7 @@ pub fn asked_back(value: &Value) -> Option<AskedBack> {
     })
 }
 
-/// Reads an array, or the error in its place.
+/// Parses an array, or the error in its place.
 pub(super) fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
     if let Some(error) = value.as_error() {
         return Ok(Answers::Error(error.clone()));
@@ -113,7 +113,7 @@ fn read_item(item: &Value) -> Result<Answer, NotAnAnswer> {
     read_one(item.as_items().ok_or(NotAnAnswer)?)
 }
 
-/// One answer a lock.
+/// One answer for each lock.
 fn each(items: Option<&[Value]>) -> Result<Vec<Answer>, NotAnAnswer> {
     items.ok_or(NotAnAnswer)?.iter().map(read_item).collect()
 }
@@ -121,8 +121,7 @@ fn each(items: Option<&[Value]>) -> Result<Vec<Answer>, NotAnAnswer> {
 pub(super) fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
     let (code, fields) = (code(items)?, Fields(items));
     let outcome = outcome(code, &fields)?;
-    // In monitor mode the reason stands beside an outcome that was carried out; in a refusal it is
-    // the refusal's own.
+    // In monitor mode the reason is given beside an outcome that was executed; in a refusal it is the refusal's own.
     let is_refused = matches!(outcome, Outcome::Refused(_));
     let reason = fields.reason(2).filter(|_| !is_refused);
     let deed = match fields.letter(10) {
@@ -207,7 +206,7 @@ fn granted(fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
     }))
 }
 
-/// What would have been refused where nothing is.
+/// What would have been refused, where nothing is refused.
 fn would(code: u8, reason: Reason, fields: &Fields<'_>) -> Would {
     let (late, stands_for) = match code {
         b'G' => (fields.says(13), StandsFor::Nothing),
@@ -224,7 +223,7 @@ pub(super) fn code(items: &[Value]) -> Result<u8, NotAnAnswer> {
     }
 }
 
-/// The fields of one answer; numbers come as integers or, out of a record, as digits.
+/// The fields of one answer. Numbers are integers or, from a record, digits.
 pub(super) struct Fields<'a>(pub(super) &'a [Value]);
 
 impl Fields<'_> {
@@ -242,7 +241,7 @@ impl Fields<'_> {
         self.number(at).map(RedisTime)
     }
 
-    /// Whether there is a 1.
+    /// Whether the field is 1.
     pub(super) fn says(&self, at: usize) -> bool {
         self.number(at) == Ok(1)
     }
@@ -264,7 +263,7 @@ impl Fields<'_> {
         self.0.get(at)?.as_bytes().cloned()
     }
 
-    /// The word for a record of a later version in place of a reason.
+    /// The version of a later record, given in place of a reason.
     fn later(&self, at: usize) -> Option<u8> {
         match self.0.get(at)?.as_bytes()?[..] {
             [b'v', version] => Some(version),
@@ -277,8 +276,8 @@ impl Fields<'_> {
     }
 }
 
-/// Before 7.0 an error with which Redis refuses a command that a script calls looks like the script's
-/// own, `@user_script: 71: -OOM command not allowed …`; clients wait for its first word.
+/// Before 7.0, an error with which Redis refuses a command of a script looks like the script's own, `@user_script: 71:
+/// -OOM command not allowed …`; clients check for its first word.
 pub(super) fn in_redis_words(value: Value) -> Value {
     let Value::Error(text) = &value else {
         return value;
@@ -289,7 +288,7 @@ pub(super) fn in_redis_words(value: Value) -> Value {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     match rest[digits..].strip_prefix(b": ") {
         Some([b'-', own @ ..]) => Value::Error(Bytes::copy_from_slice(own.trim_ascii_end())),
-        // Words that only scripts hear have no first word of that kind.
+        // Errors that only scripts see have no first word of that kind.
         Some(own) => Value::Error([b"ERR ", own.trim_ascii_end()].concat().into()),
         None => value,
     }

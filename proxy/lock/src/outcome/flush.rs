@@ -1,4 +1,4 @@
-//! What came of a FLUSH: the answer of `flush.lua` read back.
+//! The result of a FLUSH: parses the answer of `flush.lua`.
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
@@ -10,15 +10,15 @@ use crate::namespace::NamespaceId;
 /// What a FLUSH did.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlushAnswer {
-    /// Redis was given the command and answered so.
+    /// Redis ran the command and replied this.
     Run(Value, Found),
     /// Nothing was done.
     Refused(Found),
-    /// Redis would not let the step look, or not run it at all. From its code on.
+    /// Redis did not let the step look, or did not run it at all. The error from its code on.
     Error(Bytes),
 }
 
-/// What was found before.
+/// What the step found before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// How many keys there were.
@@ -27,18 +27,18 @@ pub struct Found {
     pub looked: Looked,
     /// The namespaces with live leases.
     pub leases: Vec<LiveLeases>,
-    /// Redis's error where they could not be looked at and the command was run all the same.
+    /// Redis's error, if they could not be examined and the command was run all the same.
     pub trouble: Option<Bytes>,
 }
 
 /// How far the step looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// At every key.
+    /// It looked at every key.
     Through,
-    /// Until more leases could change nothing: there may be more.
+    /// It stopped once more leases could change nothing: there may be more.
     UntilEnough,
-    /// Not at all: there were too many keys, or Redis did not let it.
+    /// It did not look: there were too many keys, or Redis did not allow it.
     Not,
 }
 
@@ -51,12 +51,12 @@ pub struct LiveLeases {
     pub count: u64,
     /// One of the lock keys.
     pub key: Bytes,
-    /// The database of that one; `None` for the selected one.
+    /// The database of that key; `None` for the selected one.
     pub db: Option<u32>,
 }
 
 impl Found {
-    /// How many live leases there were at least; `None` where they were not counted.
+    /// How many live leases there were, at least; `None` if they were not counted.
     pub fn locks(&self) -> Option<u64> {
         match self.looked {
             Looked::Through | Looked::UntilEnough => Some(self.leases.iter().map(|leases| leases.count).sum()),

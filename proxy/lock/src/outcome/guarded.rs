@@ -1,5 +1,5 @@
-//! What a guarded script answers that declares no lock: what it returned, as it is, unless it ended with an
-//! error or something was refused.
+//! The answer of a guarded script that declares no lock: its return value, unchanged, unless it ended with an error or
+//! something was refused.
 
 use bytes::Bytes;
 use lockwarden_resp::{Elements, Protocol, Value, parse_reply};
@@ -11,26 +11,26 @@ use crate::scripts::guard::MARK;
 /// The answer of a guarded script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guarded {
-    /// What it returned, as Redis wrote it, and what it was refused on its way.
+    /// The return value, as Redis wrote it, and what the guard refused meanwhile.
     Returned(Bytes, Option<Barred>),
-    /// It returned nil, and was refused this on its way.
+    /// It returned nil, and the guard refused this meanwhile.
     ReturnedNothing(Barred),
-    /// It raised this error, and was refused this on its way.
+    /// It raised this error, and the guard refused this meanwhile.
     Raised(Bytes, RaisedAt, Option<Barred>),
-    /// The refusal ended it, and what it did before stands, or is put back but for so many keys.
+    /// The refusal ended it. Its earlier changes remain, or are undone except for some keys.
     Refused(Barred, Left),
 }
 
-/// What a script that was refused has left behind.
+/// What a refused script has left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Whether what it did stands.
+    /// Whether its changes remain.
     pub stands: bool,
-    /// Keys that Redis would not have put back.
+    /// Keys that Redis was unable to restore.
     pub lost: u64,
 }
 
-/// Reads an answer that is no error of Redis about the step itself.
+/// Parses an answer that is no error of Redis about the step itself.
 pub fn read_guarded(answer: &Bytes, protocol: Protocol) -> Result<Guarded, NotAnAnswer> {
     if !is_ours(answer) {
         return Ok(Guarded::Returned(answer.clone(), None));
@@ -73,7 +73,7 @@ fn is_ours(answer: &[u8]) -> bool {
     answer.first() == Some(&b'*') && first.is_some_and(|rest| rest.starts_with(MARK.as_bytes()))
 }
 
-/// An error that an application's script raised: its text, its source and its line, from a place on.
+/// An error raised by an application's script: its text, its source and its line, starting at a place in the array.
 pub(super) fn raised(items: &[Value], at: usize) -> Result<(Bytes, RaisedAt), NotAnAnswer> {
     let fields = Fields(items);
     let source = fields.bytes(at + 1).ok_or(NotAnAnswer)?;

@@ -1,6 +1,6 @@
-//! The proof that a step has run nothing. Without one a client's own command is never forwarded after a step, or it might
-//! be done twice. Only answers that cannot come of a step that has written give it: the check in front of a step, an
-//! error by which Redis turns the script itself away, and the code `?` of our scripts.
+//! The proof that a step has run nothing. Without one a client's own command is never forwarded after a step, or it
+//! might be executed twice. Only answers that cannot come from a step that has written give this proof: the check
+//! before a step, an error by which Redis rejects the script itself, and the code `?` of our scripts.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use lockwarden_resp::Value;
 
 use super::{Answers, NotAnAnswer, Outcome};
 
-/// Rights that a user lacks for a step.
+/// The rights that a user lacks for a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Commands as ACLs name them.
@@ -18,7 +18,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Reads `{ 'Q', words }`: commands, and `~` for the names of records.
+    /// Parses `{ 'Q', words }`: commands, and `~` for the names of records.
     pub(super) fn read(items: &[Value]) -> Result<Missing, NotAnAnswer> {
         let words = items.get(1).and_then(Value::as_bytes).ok_or(NotAnAnswer)?;
         let words = std::str::from_utf8(words).map_err(|_| NotAnAnswer)?;
@@ -32,7 +32,7 @@ impl Missing {
         Ok(missing)
     }
 
-    /// These commands, and the names of records where `keys` says so.
+    /// These commands, and the names of records if `keys` is true.
     pub fn new(commands: Vec<String>, keys: bool) -> Missing {
         Missing { commands, keys }
     }
@@ -52,7 +52,7 @@ impl Missing {
         self.commands.iter().any(|known| known == command)
     }
 
-    /// The same and this command.
+    /// The same, with this command added.
     #[must_use]
     pub fn and(mut self, command: &str) -> Missing {
         if !self.names(command) {
@@ -61,7 +61,7 @@ impl Missing {
         self
     }
 
-    /// The same but for these commands.
+    /// The same, without these commands.
     pub fn but(mut self, others: &[&str]) -> Missing {
         self.commands.retain(|command| !others.contains(&command.as_str()));
         self
@@ -72,12 +72,12 @@ impl Missing {
         &self.commands
     }
 
-    /// The commands, if it is nothing but commands.
+    /// The commands, if only commands are missing.
     pub fn only_commands(&self) -> Option<&[String]> {
         (!self.keys).then_some(&self.commands[..])
     }
 
-    /// The rules of an ACL that would grant it: `+time +setrange ~lw:*`.
+    /// The ACL rules that would grant these rights: `+time +setrange ~lw:*`.
     pub fn rules(&self, companion_prefix: &[u8]) -> String {
         let mut rules = String::new();
         for command in &self.commands {
@@ -93,9 +93,9 @@ impl Missing {
 /// Why a step has run nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The user lacks rights; which, as far as Redis says so.
+    /// The user lacks rights; which ones, as far as Redis reports them.
     NoRights(Missing),
-    /// The server knows no such command as EVAL or EVALSHA.
+    /// The server does not know EVAL or EVALSHA.
     NoScripts,
 }
 
@@ -111,15 +111,15 @@ impl NothingRun {
 }
 
 impl Why {
-    /// Why a step that only reads has read nothing, by the error that came in place of its answer. `None` for any other error.
+    /// Why a step that only reads has read nothing, from the error in place of its answer. `None` for any other error.
     pub fn of_reading(error: &[u8]) -> Option<Why> {
         turned_away(error).or_else(|| lacking(error).map(Why::NoRights))
     }
 }
 
 impl Answers {
-    /// The proof that the step has run nothing, for want of a right or of scripts. `None` where it has, or may have, or
-    /// where Redis refused it for another reason, which is then the answer.
+    /// The proof that the step has run nothing, because of a missing right or missing scripts. `None` if it has run,
+    /// may have run, or was refused by Redis for another reason, which is then the reply.
     pub fn nothing_run(&self) -> Option<NothingRun> {
         let why = match self {
             Answers::Lacking(missing) if !missing.is_empty() => Why::NoRights(missing.clone()),
@@ -135,8 +135,8 @@ impl Answers {
     }
 }
 
-/// What an error means by which Redis may have turned a script away. Errors that come of a script itself begin otherwise:
-/// what it may not do is an `ERR` there.
+/// The meaning of an error by which Redis may have rejected a script. Errors raised inside a script begin differently:
+/// a missing right is an `ERR` there.
 fn turned_away(error: &[u8]) -> Option<Why> {
     if error.starts_with(b"ERR unknown command") {
         return Some(Why::NoScripts);
@@ -152,15 +152,15 @@ fn turned_away(error: &[u8]) -> Option<Why> {
     Some(Why::NoRights(missing))
 }
 
-/// The command that an error says may not be run.
+/// The command that may not be run, according to an error.
 fn named_command(error: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(error);
     let (_, rest) = text.split_once("to run the '")?;
     rest.split_once('\'').map(|(name, _)| name.to_owned())
 }
 
-/// What a user lacks whom Redis's ACLs stopped inside a script; from 7.2 on it says which command. `None` for any other
-/// error.
+/// What a user lacks if Redis's ACLs stopped it inside a script; from 7.2 on the error names the command. `None` for
+/// any other error.
 fn lacking(error: &[u8]) -> Option<Missing> {
     if !contains(error, b"The user executing the script") && !contains(error, b"ACL failure in script") {
         return None;
@@ -249,7 +249,7 @@ mod tests {
             Value::Array(vec![text("Q"), text(words)])
         };
         assert_eq!(rules(&answer("time memory|usage ~")), missing("+time +memory|usage ~lw:*"));
-        // Nothing is missing, and the step is to be sent as it is.
+        // Nothing is missing, so the step must be sent without the check.
         assert_eq!(why(&answer("")), None);
     }
 }

@@ -1,5 +1,5 @@
-//! The answers that most calls get, each as one string, because an array costs Redis more. A letter,
-//! then fields of a fixed width, as the scripts' contracts say.
+//! The answers of most calls, each as one string, because an array costs Redis more. A letter, then fields of fixed
+//! width, as in the scripts' contracts.
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
@@ -10,10 +10,10 @@ use crate::record::{DISTINCTIVE, FENCE, INDEBTED, KEPT, MS, NO_FLAGS, UNDELIVERE
 use crate::time::{AskedMs, RedisTime, TtlMs};
 use crate::token::FencingToken;
 
-/// All bits that a record may have.
+/// All flag bits that a record may have.
 const FLAGS: u8 = UNDELIVERED | KEPT | INDEBTED | DISTINCTIVE | WANTED | UNWITNESSED;
 
-/// Reads such a string.
+/// Parses such a string.
 pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
     let (code, rest) = answer.split_first().ok_or(NotAnAnswer)?;
     let mut fields = Digits(rest);
@@ -58,8 +58,7 @@ pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
     }))
 }
 
-/// Flags, shared owner token, fencing token, now, TTL asked for, `TTL:`, what ended and since when
-/// it was held.
+/// Flags, shared owner token, fencing token, now, requested TTL, `TTL:`, what was ended and since when that was held.
 fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     let kept = fields.kept()?;
     let shared_token = fields.yes()?;
@@ -77,7 +76,7 @@ fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     Ok(Outcome::Granted(Granted { fence, now, ttl_ms, ended, kept, old: None, again: None, shared_token, asked_ms }))
 }
 
-/// Flags, fencing token, since, TTL asked for, `TTL:seconds:microseconds`. Proven by the session.
+/// Flags, fencing token, since, requested TTL, `TTL:seconds:microseconds`. Proven by the session.
 fn extended(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     let kept = fields.kept()?;
     let fence = FencingToken(fields.number(FENCE)?);
@@ -88,18 +87,18 @@ fn extended(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     Ok(Outcome::Extended { ttl_ms, fence, since, now, kept, old: None, own: true, asked_ms: Some(asked_ms) })
 }
 
-/// What is left of such a string.
+/// The rest of such a string.
 struct Digits<'a>(&'a [u8]);
 
 impl Digits<'_> {
-    /// A number of so many digits.
+    /// A number of `width` digits.
     fn number(&mut self, width: usize) -> Result<u64, NotAnAnswer> {
         let (digits, rest) = self.0.split_at_checked(width).ok_or(NotAnAnswer)?;
         self.0 = rest;
         number(digits)
     }
 
-    /// A number of any length, and the colon behind it.
+    /// A number of any length, followed by a colon.
     fn up_to_colon(&mut self) -> Result<u64, NotAnAnswer> {
         let at = memchr::memchr(b':', self.0).ok_or(NotAnAnswer)?;
         let digits = self.number(at)?;
@@ -124,7 +123,7 @@ impl Digits<'_> {
         }
     }
 
-    /// Seconds and microseconds to the end.
+    /// Seconds and microseconds, up to the end.
     fn time(&mut self) -> Result<RedisTime, NotAnAnswer> {
         let seconds = self.up_to_colon()?;
         let microseconds = number(std::mem::take(&mut self.0))?;
@@ -143,7 +142,7 @@ impl Digits<'_> {
     }
 }
 
-/// Nothing but digits, as many as a `u64` surely holds.
+/// Only digits, at most as many as a `u64` can always hold.
 fn number(digits: &[u8]) -> Result<u64, NotAnAnswer> {
     if digits.is_empty() || digits.len() > 19 {
         return Err(NotAnAnswer);

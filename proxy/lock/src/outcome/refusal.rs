@@ -1,6 +1,5 @@
-//! The words of a refusal: one line, a code and a reason that are interface, then `key=value`. It
-//! never holds an owner token or another client's address, and never a word that makes a client
-//! library retry.
+//! The text of a refusal: one line, with a code and a reason that are part of the interface, then `key=value`. It never
+//! contains an owner token or another client's address, and never a word that makes a client library retry.
 
 use std::fmt::Write;
 
@@ -16,7 +15,7 @@ const MAX_SHOWN_KEY_BYTES: usize = 120;
 /// The longest hint that an error line shows, in bytes.
 pub const MAX_HINT_BYTES: usize = 200;
 
-/// What an error line says.
+/// The contents of an error line.
 #[derive(Clone, Debug)]
 pub struct RefusalLine<'a> {
     /// The first word.
@@ -25,30 +24,30 @@ pub struct RefusalLine<'a> {
     pub reason: Reason,
     /// The lock key.
     pub key: &'a [u8],
-    /// The command as the table names it.
+    /// The command's name in the table.
     pub command: &'a str,
     /// The policy that refused.
     pub policy: &'a str,
-    /// Which of its rules, where it is one of several in a configuration.
+    /// The rule of that policy, if it has several in a configuration.
     pub rule: Option<&'a str>,
-    /// Finds the audit record.
+    /// The ID of the audit record.
     pub id: &'a str,
-    /// The newest fencing token, where it helps.
+    /// The newest fencing token, if it helps.
     pub fence: Option<FencingToken>,
-    /// The TTL that was asked for.
+    /// The requested TTL.
     pub ttl_ms: Option<AskedMs>,
     /// The longest TTL, ms.
     pub max_ms: Option<u64>,
     /// How long the lock has been held, ms.
     pub held_ms: Option<u64>,
-    /// Of a refused script: only the locks were put back, and what it did to other keys stands.
+    /// For a refused script: only its changes to locks were undone; those to other keys remain.
     pub others_stand: bool,
     /// The policy's own words.
     pub detail: Option<&'a str>,
 }
 
-/// What the error line and the audit entry say of a refused script whose effects on keys that are no locks
-/// could not be undone.
+/// The text in the error line and the audit entry of a refused script whose effects on keys that are no locks could not
+/// be undone.
 pub const OTHERS_STAND: &str = "only the locks were put back: what the script did to other keys stands";
 
 /// Writes the line, without `-` and line end.
@@ -87,7 +86,7 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
             OTHERS_STAND
         }
         false => line.detail.unwrap_or_else(|| match line.reason {
-            // Only a lock that is held can have been held too long, and only this policy says so.
+            // Only a held lock can have been held too long, and only this policy refuses for that.
             Reason::Limited if line.policy != "ttl-ceiling" => Reason::Limited.meaning(),
             reason => hint(reason),
         }),
@@ -102,11 +101,11 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
 pub enum BulkRefusal<'a> {
     /// Live leases would be erased.
     Held {
-        /// How many, at least.
+        /// Their number, at least.
         locks: u64,
         /// One of the locks.
         key: &'a [u8],
-        /// Its database, where that is not the selected one.
+        /// Its database, if that is not the selected one.
         db: Option<u32>,
     },
     /// There are too many keys to look for leases among them.
@@ -116,11 +115,11 @@ pub enum BulkRefusal<'a> {
     },
     /// `SWAPDB`.
     Swap,
-    /// A command that the table does not have.
+    /// A command that is not in the table.
     Foreign,
 }
 
-/// The line for a command about many keys at once, which names no lock itself.
+/// The line for a command about many keys at once, which itself names no lock.
 pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
     let mut text = format!("LOCKDENIED {}", Reason::BulkDelete);
     if let BulkRefusal::Held { key, .. } = why {
@@ -152,26 +151,26 @@ pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
     text
 }
 
-/// What the error line of a refused write of guarded data says.
+/// The contents of the error line for a refused write of guarded data.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardLine<'a> {
     /// `stale-fence` or `not-owner`.
     pub reason: Reason,
     /// The key that would have been written.
     pub key: &'a [u8],
-    /// The command as the table names it.
+    /// The command's name in the table.
     pub command: &'a str,
     /// The lock.
     pub lock: &'a [u8],
     /// The guard that refused.
     pub guard: &'a str,
-    /// Finds the audit record.
+    /// The ID of the audit record.
     pub id: &'a str,
     /// The writer's own fencing token.
     pub fence: Option<FencingToken>,
 }
 
-/// Writes it, without `-` and line end.
+/// Writes the line, without `-` and line end.
 pub fn guard_line(line: &GuardLine<'_>) -> String {
     let mut text = format!(
         "LOCKDENIED {} key={} cmd={} lock={} guard={} id={}",
@@ -208,7 +207,7 @@ fn in_capitals(command: &str) -> String {
     command.replace(['|', ' '], "-").to_ascii_uppercase()
 }
 
-/// The line for `SCRIPT DEBUG` and its like.
+/// The line for `SCRIPT DEBUG` and similar commands.
 pub fn debug_line(command: &str, id: &str) -> String {
     let command = command.replace('|', "-").to_ascii_uppercase();
     let hint = match &command[..] {
@@ -221,7 +220,7 @@ pub fn debug_line(command: &str, id: &str) -> String {
     )
 }
 
-/// The line for a command that only administrators may send: Redis's own words, and whose they are.
+/// The line for a command that only administrators may send: Redis's own text, and a note that the proxy refused.
 pub fn not_permitted_line(command: &str) -> String {
     format!(
         "NOPERM this user has no permissions to run the '{command}' command through lockwarden \
@@ -238,7 +237,7 @@ pub fn limit_line(what: &str, key: &[u8], command: &str, id: &str) -> String {
     text
 }
 
-/// A key without anything that could break a line or a terminal; ASCII, so it can be cut anywhere.
+/// A key without bytes that could break a line or a terminal; ASCII, so it can be cut anywhere.
 fn shown(key: &[u8]) -> String {
     let mut text = String::new();
     for &byte in key {
@@ -273,7 +272,7 @@ fn words(hint: &str) -> String {
         .collect()
 }
 
-/// What a refusal without words of its own says: what to do, or else what it means.
+/// The hint of a refusal without a text of its own: what to do, or else what it means.
 fn hint(reason: Reason) -> &'static str {
     reason.advice().unwrap_or(reason.meaning())
 }

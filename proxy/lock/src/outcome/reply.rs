@@ -1,5 +1,5 @@
-//! The reply that a command always had, for each outcome: a function for each operation with what is
-//! special about it, and [`usual`] for the rest, which has no wildcard that could swallow a new outcome.
+//! The reply that a command always had, for each outcome: a function for the special cases of each operation, and
+//! [`usual`] for the rest, which has no wildcard that could hide a new outcome.
 
 use bytes::Bytes;
 use lockwarden_lua::Reply;
@@ -25,14 +25,14 @@ pub enum Answered {
     Reply(Value),
     /// An error line about the lock with this place in the command.
     Refusal(usize, Refused),
-    /// What the application's script returned, as Redis wrote it: the fourth element of the answer,
-    /// nil where there is none.
+    /// The return value of the application's script, as Redis wrote it: the fourth element of the answer, nil if it is
+    /// missing.
     AsReturned,
-    /// The application's script raised this error, at a line of what it came from.
+    /// The application's script raised this error, at a line of its source.
     Raised(Bytes, RaisedAt),
-    /// An error line: too few replicas confirmed it, and no native answer says so.
+    /// An error line: too few replicas confirmed it, and no native reply expresses that.
     Unconfirmed(Unconfirmed),
-    /// An error line about what the guard refused the application's script.
+    /// An error line about what the guard refused to the application's script.
     Barred(Barred),
 }
 
@@ -46,7 +46,7 @@ pub fn answer(op: &LockOp, answers: &Answers, allowed: &[Allowed], enforced: boo
     }
     match answers {
         Answers::Error(text) => Ok(Answered::Reply(Value::Error(text.clone()))),
-        // Memory was out, and in a block the step could not be sent again.
+        // Redis was out of memory, and inside a block the step could not be sent again.
         Answers::Lacking(_) => Ok(Answered::Reply(Value::Error(Bytes::from_static(OUT_OF_MEMORY)))),
         // In monitor mode Redis ran the application's own command.
         Answers::One(one) if !enforced && !is_script(op) => native(one).map(Answered::Reply),
@@ -62,8 +62,8 @@ pub fn answer(op: &LockOp, answers: &Answers, allowed: &[Allowed], enforced: boo
 fn script(op: &LockOp, end: &ScriptEnd, each: &[Answer], allowed: &[Allowed]) -> Answered {
     let native = allowed.iter().all(|allowed| allowed.rules.on_violation == OnViolation::Native);
     match end {
-        // A script that sets TTLs without asking whose the locks are answers as EXPIRE does: 1 where
-        // it set one, 0 where it set none.
+        // A script that sets TTLs without checking whose the locks are replies like EXPIRE: 1 if it set one, 0 if it
+        // set none.
         ScriptEnd::Undone { set_ttls: Some(1), .. } if native => Answered::Reply(Value::Integer(0)),
         ScriptEnd::Returned => Answered::AsReturned,
         ScriptEnd::Raised { text, at } => Answered::Raised(text.clone(), at.clone()),
@@ -93,13 +93,13 @@ fn many(op: &LockOp, total: i64, each: &[Answer], allowed: &[Allowed]) -> Result
     }
 }
 
-/// What Redis said to the application's own command.
+/// Redis's reply to the application's own command.
 fn native(one: &Answer) -> Result<Value, NotAnAnswer> {
     one.native.clone().ok_or(NotAnAnswer)
 }
 
-/// Whether the application's own words compare or are a script, which Redis never ran: its replies
-/// follow from the outcome in monitor mode too.
+/// Whether the application's command compares, or is a script, which Redis never ran: then its replies follow from the
+/// outcome in monitor mode too.
 fn is_script(op: &LockOp) -> bool {
     match op {
         LockOp::Acquire { reply, .. } => matches!(reply, AcquireReply::Scripted(_)),
@@ -166,7 +166,7 @@ fn store(wants_old: bool, comparison: Option<&Comparison>, one: &Answer) -> Resu
         (Outcome::Granted(granted), _) => stored(wants_old, comparison, granted.old.as_ref()),
         (Outcome::Extended { old, .. }, _) => stored(wants_old, comparison, old.as_ref()),
         (Outcome::Absent { .. }, _) if comparison.is_none() => Value::Null,
-        // The stored value is another: with GET it is the reply.
+        // The stored value differs: with GET it is the reply.
         (Outcome::Different { .. }, Some(current)) if wants_old && comparison.is_some() => current.clone(),
         _ => return usual(comparison, one),
     })
@@ -192,7 +192,8 @@ fn release(spelling: ReleaseSpelling, comparison: Option<&Comparison>, one: &Ans
     })
 }
 
-/// The outcomes that every command words alike. What an operation cannot come to is no answer to it.
+/// The outcomes to which every command replies in the same way. An outcome that an operation cannot have is no answer
+/// to it.
 fn usual(comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAnswer> {
     match &one.outcome {
         Outcome::Failed => native(one),
@@ -232,13 +233,13 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
         LockOp::Store { only_if_exists, wants_old, .. } => {
             (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some())
         }
-        // A lock that is not granted because of a failover is to its client a lock that another holds.
+        // For a client, a lock that is not granted because of a failover is a lock that another client holds.
         LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => {
             refused.reason == Reason::Quarantine && busy(op).is_some()
         }
         LockOp::Wrapped { .. } => false,
     };
-    // A debt is paid in silence: its release is honest, only late.
+    // A debt is paid silently: its release is honest, only late.
     if !(quiet && (native || refused.stands_for == StandsFor::Debt)) {
         return Answered::Refusal(0, refused.clone());
     }
@@ -248,7 +249,7 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
     })
 }
 
-/// The answer to an acquire of a held lock; `None` where that depends on what it is held with.
+/// The reply to an acquire of a held lock; `None` if that depends on the stored value.
 fn busy(op: &LockOp) -> Option<Value> {
     match op {
         LockOp::Acquire { reply, .. } => match reply {
@@ -267,7 +268,7 @@ fn busy(op: &LockOp) -> Option<Value> {
     }
 }
 
-/// What Redis answers to this command when nothing happened.
+/// Redis's reply to this command when nothing happened.
 pub fn native_nothing(op: &LockOp) -> Value {
     if let Some(busy) = busy(op) {
         return busy;
@@ -287,7 +288,7 @@ pub fn native_nothing(op: &LockOp) -> Value {
     }
 }
 
-/// The reply where Redis ran the command, or what follows where its comparison holds.
+/// The reply if Redis ran the command, or what follows if its comparison holds.
 fn done(comparison: Option<&Comparison>, native: Value) -> Value {
     match comparison {
         Some(comparison) if !native.is_error() => constant(&comparison.replies.done, native),
@@ -295,7 +296,7 @@ fn done(comparison: Option<&Comparison>, native: Value) -> Value {
     }
 }
 
-/// The reply where there is no string to compare with; `native` is what Redis said when it was read.
+/// The reply if there is no string to compare with; `native` is Redis's reply when the key was read.
 fn absent(comparison: &Comparison, one: &Answer, native: Value) -> Value {
     match (native.is_error(), comparison.by) {
         (false, _) => scripted(&comparison.replies.absent, one),
@@ -309,19 +310,18 @@ fn is_wrong_type(error: &Value) -> bool {
     error.as_error().is_some_and(|text| text.starts_with(b"WRONGTYPE"))
 }
 
-/// What Redis says where a command needs memory and there is none.
+/// Redis's error if a command needs memory and there is none.
 const OUT_OF_MEMORY: &[u8] = b"OOM command not allowed when used memory > 'maxmemory'.";
 
-/// What Redis 8.4 says in place of WRONGTYPE.
+/// Redis 8.4's error in place of WRONGTYPE.
 const DELEX_WRONG_TYPE: &[u8] = b"ERR Key should be of string type if conditions are specified";
 
-/// The reply to a value that was stored.
+/// The reply to a stored value.
 fn stored(wants_old: bool, comparison: Option<&Comparison>, old: Option<&Bytes>) -> Value {
     done(comparison, if wants_old { value(old) } else { ok() })
 }
 
-/// The answer to INCR on a held lock: what the counter would have become, and never
-/// 1, which means "mine".
+/// The reply to INCR on a held lock: the value that the counter would have had, and never 1, which means "mine".
 fn counted(held: Value) -> Value {
     let Some(current) = held.as_bytes() else {
         return held;
@@ -333,12 +333,12 @@ fn counted(held: Value) -> Value {
     }
 }
 
-/// What the application's script answers, with what Redis answered to its command or read for it.
+/// The reply of the application's script, from what Redis replied to its command or read for it.
 fn scripted(reply: &Reply, one: &Answer) -> Value {
     constant(reply, one.native.clone().unwrap_or(Value::Null))
 }
 
-/// What a script says of a lock that is taken. Redis's complaint about its type goes first.
+/// The reply of a script about a lock that is taken. Redis's type error has precedence.
 fn held(script: &ScriptedAcquire, one: &Answer) -> Value {
     match &one.native {
         Some(error) if error.is_error() => error.clone(),
@@ -346,12 +346,12 @@ fn held(script: &ScriptedAcquire, one: &Answer) -> Value {
     }
 }
 
-/// What a script says of a key that holds no string; nothing where Redis's complaint is the answer.
+/// The reply of a script about a key that holds no string; none if Redis's error is the reply.
 fn other_type(reply: Option<&Reply>, complaint: Value) -> Value {
     reply.map_or(complaint.clone(), |reply| constant(reply, complaint))
 }
 
-/// A script's reply that says nothing of what it read; `None` for one that does.
+/// A script's reply that does not depend on what it read; `None` for one that does.
 pub fn plain(reply: &Reply) -> Option<Value> {
     match reply {
         Reply::CommandResult | Reply::Stored | Reply::Left(_) => None,

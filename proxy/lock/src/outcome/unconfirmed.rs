@@ -1,6 +1,6 @@
-//! What is left of an answer that too few replicas have confirmed: which parts of it wait for them, and what the client is told
-//! in their place. Natively it hears what it would have heard had another client held the lock; where no such answer is true,
-//! an error of the kind that Redis gives for want of replicas.
+//! The rest of an answer that too few replicas have confirmed: which parts of it wait for them, and what the client is
+//! told instead. Where possible it gets the native reply that it would have got if another client held the lock. If no
+//! such reply is true, it gets an error like the one that Redis gives for missing replicas.
 
 use lockwarden_lua::Reply;
 use lockwarden_resp::Value;
@@ -16,13 +16,13 @@ use super::reply::{native_nothing, plain};
 use super::{Answers, Outcome, Unconfirmed};
 
 impl Answers {
-    /// Whether replicas must confirm it before its client hears of it.
+    /// Whether replicas must confirm it before its client gets the reply.
     pub fn needs_replicas(&self) -> bool {
         let outcomes = self.each().iter().map(|answer| &answer.outcome);
         outcomes.into_iter().any(|outcome| matches!(outcome, Outcome::Granted(_) | Outcome::Extended { .. }))
     }
 
-    /// When the server made the grants that it tells of.
+    /// When the server made the grants in it.
     pub fn granted_at(&self) -> impl Iterator<Item = RedisTime> {
         self.each().iter().filter_map(|answer| {
             let Outcome::Granted(granted) = &answer.outcome else {
@@ -40,7 +40,7 @@ impl Answers {
                 return None;
             };
             let grant = match granted.again {
-                // Its client may know of that lease.
+                // Its client may already know of that lease.
                 Some(_) if allowed.rules.on_repeat == OnRepeat::Grant => return None,
                 Some(again) => again,
                 None => allowed.lock.grant()?,
@@ -50,8 +50,8 @@ impl Answers {
         .collect()
     }
 
-    /// The same answer without its grants, which too few replicas confirmed: what became of each of them stands in
-    /// `gave_back`, by its place.
+    /// The same answer without its grants, which too few replicas confirmed: `gave_back` contains the result for each
+    /// of them, by its place.
     #[must_use]
     pub fn without_grants(mut self, gave_back: &[(usize, GaveBack)]) -> Answers {
         for (at, answer) in self.each_mut().iter_mut().enumerate() {
@@ -67,7 +67,7 @@ impl Answers {
         self
     }
 
-    /// The same without its extensions, for the reply: they stand, and must not be counted on.
+    /// The same without its extensions, for the reply: they are in force, but must not be relied on.
     #[must_use]
     pub fn without_extensions(mut self) -> Answers {
         for answer in self.each_mut() {
@@ -94,7 +94,7 @@ impl Answers {
         }
     }
 
-    /// What too few replicas confirmed, where that was said of any part.
+    /// What too few replicas confirmed, if anything.
     pub fn unconfirmed(&self) -> Option<Unconfirmed> {
         self.each().iter().find_map(|answer| match answer.outcome {
             Outcome::Unconfirmed(what) => Some(what),
@@ -103,8 +103,8 @@ impl Answers {
     }
 }
 
-/// What the client would hear if another client held the lock, or its lease were over; `None` where that is no answer that could not
-/// be taken for a success, or would name a holder that there is not.
+/// The client's reply if another client held the lock, or its lease were over. `None` if that reply could be taken for
+/// a success, or would name a holder that does not exist.
 pub(super) fn native(op: &LockOp) -> Option<Value> {
     match op {
         LockOp::Acquire { reply, .. } => match reply {
@@ -112,7 +112,7 @@ pub(super) fn native(op: &LockOp) -> Option<Value> {
             AcquireReply::OkOrNil => Some(Value::Null),
             // 1 means "mine".
             AcquireReply::Counter => Some(Value::Integer(2)),
-            // It is the value of the holder, and nil means "mine".
+            // The reply would be the holder's value, and nil means "mine".
             AcquireReply::OldValue => None,
             AcquireReply::Scripted(script) => no(&script.replies.held, &[&script.replies.granted]),
         },
@@ -140,8 +140,8 @@ fn no_of(comparison: &Comparison) -> Option<Value> {
     no(&replies.different, &[&replies.done])
 }
 
-/// What a script says of a lock that is another client's, where that tells nothing of the holder and is none of what it says of a
-/// success. One that tells how long the lock is held says a short time: it is free again.
+/// A script's reply for a lock that another client holds, if it contains nothing about the holder and differs from its
+/// replies for success. If it contains how long the lock is held, a short time is given: the lock is free again.
 fn no(said: &Reply, successes: &[&Reply]) -> Option<Value> {
     let is_success = |no: &Value| {
         let told = |yes: &&&Reply| match yes {
@@ -158,7 +158,7 @@ fn no(said: &Reply, successes: &[&Reply]) -> Option<Value> {
     candidates.into_iter().next()
 }
 
-/// The error line where no native answer is true.
+/// The error line if no native reply is true.
 pub fn unconfirmed_line(what: Unconfirmed, wanted: Durability, is_script: bool) -> String {
     let rest = match is_script {
         true => "; what the script did to other keys stands",
@@ -167,7 +167,7 @@ pub fn unconfirmed_line(what: Unconfirmed, wanted: Durability, is_script: bool) 
     format!("NOREPLICAS {}{rest}", unconfirmed_words(what, wanted))
 }
 
-/// Why something was done, and its client was told that it was not.
+/// Why the client was told that something was not done although it was.
 pub fn unconfirmed_words(what: Unconfirmed, wanted: Durability) -> String {
     let Durability { replicas, within_ms, is_strict: _ } = wanted;
     let noun = if replicas == 1 { "replica" } else { "replicas" };

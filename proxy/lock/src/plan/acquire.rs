@@ -22,7 +22,7 @@ pub(super) fn plan(
     let mut step = planning.step();
     let who = planning.who;
     let quarantined = planning.quarantined(lock);
-    // The script is told so where it looks at what is seldom needed.
+    // The script looks for this among the seldom needed arguments.
     let lease = LeaseTtl::granted(ttl, lock, planning.monitor).filter(|_| !quarantined && !who.looks_first);
     step.new_lease(value, lease, grant, who, lock);
     let adopted = adopted_ttl(&lock.obligations, &lock.rules);
@@ -58,7 +58,7 @@ pub(super) fn plan(
     step.done(&scripts::ACQUIRE)
 }
 
-/// Whether an acquire that meets its client's own lease is a repetition, and granted as such.
+/// Whether an acquire of a lock that its client holds already is a repetition, and granted as such.
 pub fn grants_repetition(permitted: &Permitted) -> bool {
     let lock = &permitted.locks()[0];
     let LockOp::Acquire { value, .. } = &permitted.command().op else {
@@ -67,7 +67,7 @@ pub fn grants_repetition(permitted: &Permitted) -> bool {
     permitted.enforces() && lock.rules.on_repeat == OnRepeat::Grant && is_own(value, &lock.lock.facts)
 }
 
-/// Whether a value tells one client from the others.
+/// Whether a value distinguishes one client from the others.
 fn is_own(value: &Bytes, facts: &Facts) -> bool {
     OwnerToken::new(value.clone()).is_distinctive() && !facts.shared_token
 }

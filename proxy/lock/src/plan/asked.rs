@@ -1,4 +1,4 @@
-//! The step that looks at the lease of a lock for a client that asks for it. It writes nothing.
+//! The step that reads the lease of a lock for a client that asks for it. It writes nothing.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Plan, Step};
 use crate::scripts;
 use crate::token::{FencingToken, SessionId};
 
-/// Looks at the lease of a lock, for this session.
+/// Reads the lease of a lock, for this session.
 pub fn ask_for_lease(lock: &[u8], session: SessionId, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&session.0);
@@ -20,30 +20,30 @@ pub fn ask_for_lease(lock: &[u8], session: SessionId, companion_prefix: &[u8]) -
 pub enum KnownLease {
     /// A live lease with a record.
     Held {
-        /// Its fencing token, where its namespace numbers leases.
+        /// Its fencing token, if its namespace numbers leases.
         fence: Option<FencingToken>,
         /// When it was granted, Unix ms.
         since_ms: u64,
-        /// How long it is held.
+        /// How long it has been held.
         held: Duration,
         /// What is left of its TTL, if it has one.
         left: Option<Duration>,
-        /// It was granted to the session that asks.
+        /// Whether it was granted to the session that asks.
         own: bool,
     },
-    /// It was taken without the proxy, or changed around it.
+    /// It was taken without the proxy, or changed bypassing it.
     Ungoverned {
         /// What is left of its TTL, if it has one.
         left: Option<Duration>,
     },
     /// The lock is free.
     Free {
-        /// The fencing token of the last lease, as far as that is remembered.
+        /// The fencing token of the last lease, as far as it is remembered.
         last: Option<FencingToken>,
     },
 }
 
-/// Reads the answer of [`ask_for_lease`]; `None` where it is none of the script's own.
+/// Parses the answer of [`ask_for_lease`]; `None` if it has not the script's form.
 pub fn known_lease(answer: &Value) -> Option<KnownLease> {
     let [code, fence, since, now, left, own] = answer.as_items()? else {
         return None;
@@ -102,7 +102,7 @@ mod tests {
             (answer("U", "", -1), KnownLease::Ungoverned { left: None }),
             (answer("A", "1795260990627782", -2), KnownLease::Free { last: some }),
             (answer("A", "", -2), KnownLease::Free { last: None }),
-            // What was written over a record.
+            // Text that was written over a record.
             (answer("A", "not a number", -2), KnownLease::Free { last: None }),
         ] {
             assert_eq!(known_lease(&value), Some(expected), "{value:?}");

@@ -1,5 +1,5 @@
-//! The step that ends a lease by order of an operator. It compares the fencing token of the lease that
-//! was meant with the one that is current, so it can never hit the next holder.
+//! The step that ends a lease by order of an operator. It compares the fencing token of the intended lease with the one
+//! in force, so it can never end the next holder's lease.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn break_lease(lock: &[u8], fence: FencingToken, companion_prefix: &[u8]) ->
     step.done(&scripts::BREAK)
 }
 
-/// What came of [`break_lease`].
+/// The result of [`break_lease`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broke {
     /// The lease is over.
@@ -31,11 +31,11 @@ pub enum Broke {
     Other(FencingToken),
     /// The lock is free.
     Absent,
-    /// What holds the lock has no record.
+    /// The lock is held without a record.
     Ungoverned,
 }
 
-/// Reads the answer of [`break_lease`]; `None` where it is none of the script's own.
+/// Parses the answer of [`break_lease`]; `None` if it has not the script's form.
 pub fn broke(answer: &Value) -> Option<Broke> {
     let [code, fence, since, now, grant] = answer.as_items()? else {
         return None;

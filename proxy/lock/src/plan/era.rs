@@ -1,4 +1,4 @@
-//! The steps of a server that has become the primary: what is entered of its era, and which leases are still there.
+//! The steps for a server that has become the primary: the entry of its era, and the check which leases still exist.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::companion::Home;
 use crate::scripts;
 use crate::token::Grant;
 
-/// The entry is written at each connection, so that it is missing only where no proxy came for so long.
+/// The entry is written at each connection, so it is missing only if no proxy connected for this long.
 const ENTRY_LIVES: Duration = Duration::from_secs(30 * 86_400);
 
-/// Enters an era, if the entry is what it was when it was read. Is run in database 0.
+/// Writes an era, if the entry is unchanged since it was read. Runs in database 0.
 pub fn enter_era(before: &str, entry: &str, (companion_prefix, home): (&[u8], Home)) -> Plan {
     let mut step = Step::of_keys(&[&home.era_key(companion_prefix)]);
     step.bytes(before.as_bytes());
@@ -21,22 +21,22 @@ pub fn enter_era(before: &str, entry: &str, (companion_prefix, home): (&[u8], Ho
     step.done(&scripts::ERA)
 }
 
-/// What became of a lease that another server had granted.
+/// The state of a lease that another server had granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surveyed {
-    /// It is held, with this TTL, if it has one.
+    /// It is held, with this TTL, if any.
     Held(Option<Duration>),
-    /// It was given back, or ended otherwise.
+    /// It was released, or ended otherwise.
     Ended,
-    /// It was not given back, and is over.
+    /// It was not released, and is over.
     RanOut,
-    /// It is not there.
+    /// It does not exist.
     Lost,
-    /// Another is there, or was, that was granted so long ago.
+    /// Another lease exists, or existed, that was granted this long ago.
     Another(Duration),
 }
 
-/// Looks for leases of one database.
+/// Checks leases in one database.
 pub fn survey<'a>(leases: impl Iterator<Item = (&'a [u8], Grant)> + Clone, companion_prefix: &[u8]) -> Plan {
     let locks: Vec<&[u8]> = leases.clone().map(|(lock, _)| lock).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
@@ -46,7 +46,7 @@ pub fn survey<'a>(leases: impl Iterator<Item = (&'a [u8], Grant)> + Clone, compa
     step.done(&scripts::SURVEY)
 }
 
-/// Reads the answer of [`survey`], one entry a lease. `None` for an answer that is none of the script's own.
+/// Parses the answer of [`survey`], one entry per lease. `None` if it has not the script's form.
 pub fn surveyed(answer: &Value) -> Option<Vec<Surveyed>> {
     let one = |value: &Value| match value.as_integer()? {
         -4 => Some(Surveyed::Lost),

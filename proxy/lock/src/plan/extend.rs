@@ -20,8 +20,8 @@ pub(super) fn plan(
     let mut step = planning.step();
     let who = planning.who;
     let proofs = planning.proofs(lock, &Claim::of_maybe(comparison));
-    // An extension that names no value passes for an equal identity if it does not shorten the
-    // lease, even where others may have that identity, too.
+    // An extension without a value is accepted for an equal identity if it does not shorten the lease, even if others
+    // may have that identity too.
     let lenient = comparison.is_none() && is_lenient(&lock.obligations, &lock.lock.facts);
     let wants_value = spelling.answers_value();
     let shown = comparison.and_then(|c| shown(&c.replies.different));
@@ -43,8 +43,8 @@ pub(super) fn plan(
     step.done(&scripts::EXTEND)
 }
 
-/// Whether an equal identity that is not distinctive may extend: where identity counts at all, and
-/// nothing tells that the connection is not the holder's.
+/// Whether a client with an equal identity that is not distinctive may extend: if identity counts at all, and nothing
+/// shows that the connection is not the holder's.
 pub(super) fn is_lenient(obligations: &Obligations, facts: &Facts) -> bool {
     let counts = obligations.require.is_some_and(|required| required.contains(Proofs::IDENTITY));
     let lapsed = facts.own.as_ref().is_some_and(|own| own.lapsed.is_some());

@@ -1,4 +1,4 @@
-//! `FLUSHDB` and `FLUSHALL`: one step that looks for live leases and empties.
+//! `FLUSHDB` and `FLUSHALL`: one step that looks for live leases, and then empties.
 
 use super::Plan;
 use super::step::Step;
@@ -7,8 +7,8 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::rules::Mode;
 use crate::scripts;
 
-/// The step that looks for live leases among all keys and empties the database, or all of them,
-/// only where that erases none that is enforced.
+/// The step that looks for live leases among all keys, and empties the database, or all of them, only if that erases no
+/// enforced lease.
 pub fn flush(
     flush: &Flush,
     namespaces: &Namespaces,

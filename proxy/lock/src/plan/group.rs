@@ -1,6 +1,7 @@
-//! Steps of several clients in one script. Most of what a step costs Redis is the script itself, its words and its look at the clock and at two
-//! keys; together they have that once. Only what is usual goes so, by what stands in the step's own words (their order is on top of
-//! each `.lua` file). For anything that turns out to be unusual on Redis the script does nothing and says so.
+//! Steps of several clients in one script. Most of a step's cost for Redis is the script itself, its arguments, reading
+//! the clock and reading two keys; a group has these costs once. Only usual steps are grouped, recognised by their
+//! arguments (their order is at the top of each `.lua` file). For a step that turns out to be unusual on Redis, the
+//! script does nothing and reports that.
 
 use bytes::BytesMut;
 use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan, bulk_text};
@@ -12,13 +13,13 @@ use crate::record::MAX_STORED_TOKEN;
 use crate::scripts::{self, Script};
 use crate::token::Grant;
 
-/// Steps in one group: as many keep Redis busy for some 150 µs.
+/// The most steps in one group: this many keep Redis busy for about 150 µs.
 const MOST_IN_GROUP: usize = 32;
 
-/// What the answer to a group has in place of one that is to be sent by itself: nothing was done for it.
+/// The group's answer for a step that must be sent alone: nothing was done for it.
 pub const SENT_ALONE: &[u8] = b"$1\r\n-\r\n";
 
-/// The kinds of steps, in the order in which they stand in a group.
+/// The kinds of steps, in their order within a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Acquire,
@@ -28,12 +29,12 @@ enum Kind {
 
 type Words<'a> = SmallVec<[&'a [u8]; 12]>;
 
-/// A step that may be one of a group.
+/// A step that may be part of a group.
 struct Member<'a> {
     kind: Kind,
     lock: &'a [u8],
     record: &'a [u8],
-    /// The first of those behind its keys.
+    /// The first arguments after its keys.
     words: [&'a [u8]; 7],
 }
 
@@ -63,7 +64,7 @@ impl<'a> Member<'a> {
         Some(Member { kind, lock, record, words: first })
     }
 
-    /// TTL, what was asked for, and the TTL of the record.
+    /// TTL, requested TTL, and the TTL of the record.
     fn terms(&self) -> &[&'a [u8]] {
         match self.kind {
             Kind::Acquire => &self.words[2..5],
@@ -72,7 +73,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// What the group is told of it; `terms` says which are its own.
+    /// Writes its arguments for the group; `terms` says which of them are its own.
     fn put(&self, terms: u8, step: &mut Step) {
         let mut part: SmallVec<[u8; 96]> = SmallVec::new();
         match self.kind {
@@ -97,7 +98,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// A free lock is taken with a TTL in ms and a token by the clock; in any other case nothing but its being held is told.
+/// A free lock is taken with a TTL in ms and a token from the clock; in any other case, the answer only says that it is
+/// held.
 fn is_usual_acquire(words: &Words<'_>) -> bool {
     let [value, _, ttl, _, _, fence, flags, ..] = words[..] else {
         return false;
@@ -105,7 +107,7 @@ fn is_usual_acquire(words: &Words<'_>) -> bool {
     value.len() <= MAX_STORED_TOKEN && !matches!(ttl, b"@" | b"0") && fence == b"h" && matches!(flags, b"" | b"u")
 }
 
-/// The session has a lease of its own to give back, and nothing but that is asked.
+/// The session has a lease of its own to release, and nothing else is needed.
 fn is_usual_release(words: &Words<'_>) -> bool {
     let [flags, grant, claim, _, command] = words[..] else {
         return false;
@@ -122,7 +124,7 @@ fn is_usual_extension(words: &Words<'_>) -> bool {
     is_by_session(flags, grant, claim) && !asked.is_empty() && ttl != b"0"
 }
 
-/// As release.lua and extend.lua look at their flags.
+/// Checks the flags as release.lua and extend.lua do.
 fn is_by_session(flags: &[u8], grant: &[u8], claim: &[u8]) -> bool {
     let is_compared = flags.contains(&b'c');
     flags.starts_with(b"rs")
@@ -132,30 +134,30 @@ fn is_by_session(flags: &[u8], grant: &[u8], claim: &[u8]) -> bool {
 }
 
 impl Plan {
-    /// A step about one lock of these words, in the order on top of its script.
+    /// A step about one lock with these arguments, in the order at the top of its script.
     pub fn of_words(script: &'static Script, lock: &[u8], companion_prefix: &[u8], words: &[Vec<u8>]) -> Plan {
         let mut step = Step::new(&[lock], companion_prefix, &[]);
         words.iter().for_each(|word| step.bytes(word));
         step.done(script)
     }
 
-    /// Whether it may be one of a group.
+    /// Whether it may be part of a group.
     pub fn is_usual(&self) -> bool {
         Member::of(self).is_some()
     }
 }
 
-/// How steps were sent; each is called by its place among them.
+/// How steps were sent; each is identified by its place among them.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent<'a> {
     /// These in one script, in the order of its answers.
     Together(&'a [usize]),
-    /// This one by itself, by its name.
+    /// This one alone, by its script's digest.
     Alone(usize),
 }
 
-/// Writes these steps: `least` of them or more together, at most 32, where they are usual and each is about another lock, by a
-/// script in this form; all others each by itself. `sent` is told of each request.
+/// Writes these steps. Usual steps about different locks are grouped, `least` or more, at most 32, by a script in this
+/// form; all others are sent alone. `sent` is called for each request.
 pub fn put_together<'a>(
     steps: impl Iterator<Item = &'a Plan>,
     (least, form): (usize, Form),
@@ -195,7 +197,7 @@ pub fn put_together<'a>(
     }
 }
 
-/// The step of these members, which come in the order of their kinds.
+/// The step for these members, which come in the order of their kinds.
 fn script<'m, 'a: 'm>(members: impl Iterator<Item = &'m Member<'a>> + Clone) -> Plan {
     let mut terms: SmallVec<[&[&[u8]]; 4]> = SmallVec::new();
     let which = |terms: &[&[&[u8]]], member: &Member<'_>| terms.iter().rposition(|known| *known == member.terms());
@@ -222,7 +224,7 @@ fn script<'m, 'a: 'm>(members: impl Iterator<Item = &'m Member<'a>> + Clone) -> 
     step.done(&scripts::GROUP)
 }
 
-/// The bulk strings that these bytes are.
+/// Splits these bytes into bulk strings.
 fn words(mut bytes: &[u8]) -> Words<'_> {
     let mut words = Words::new();
     let mut scanner = ReplyScanner::new(ReplyLimits::default());
@@ -258,7 +260,7 @@ mod tests {
         let all = [a.clone(), b.clone(), c.clone()];
         assert_eq!(sent(&all, 3), ["Together([0, 1, 2])"]);
         assert_eq!(sent(&all[..2], 3), ["Alone(0)", "Alone(1)"]);
-        // Of those that are about one lock the others may be enough for another group, or not.
+        // Of several steps about one lock, the others may or may not be enough for another group.
         assert_eq!(sent(&[a.clone(), a.clone(), b.clone(), a], 2), ["Together([0, 2])", "Alone(1)", "Alone(3)"]);
         let unusual = acquire("lock:d", "@", "");
         let counter = acquire("lock:e", "9000", "gi");

@@ -1,5 +1,5 @@
-//! The index of the leases that are kept alive, by which one proxy finds those that another has to
-//! leave: its entries, and the steps that write it and look at what is overdue.
+//! The index of leases with keep-alive, by which one proxy finds those that another has to give up: its entries, and
+//! the steps that write it and read what is overdue.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
 use crate::token::{FencingToken, Grant, Identity, SessionId};
 
-/// One entry of the index: a lease by its lock, with the terms on which it is kept alive.
+/// One entry of the index: a lease, identified by its lock, with the terms of its keep-alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The connection that took it has ended, at the time that the entry stands at; the proxy that keeps it
-    /// alive from now on was there before. Otherwise a proxy answers for it until that time.
+    /// The connection that took it has ended, at the time of the entry; a connection that keeps it alive from now on
+    /// must have existed before. Otherwise a proxy is responsible for it until that time.
     pub offered: bool,
     /// The logical database of the lock.
     pub db: u32,
     /// The TTL that each renewal gives.
     pub ttl_ms: TtlMs,
-    /// The age up to which an invented TTL is renewed, or any where the rules of its namespace say so.
+    /// The age up to which a TTL is renewed: a default TTL, or any TTL if the namespace's rules say so.
     pub keep_alive_ms: KeepAliveMs,
     /// How much longer the companion lives.
     pub outlive_ms: OutliveMs,
@@ -34,7 +34,7 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// The entry of a lease that a proxy keeps alive.
+    /// The entry for a lease that a proxy keeps alive.
     pub fn of(renewal: &Renewal, db: u32) -> IndexEntry {
         IndexEntry {
             offered: false,
@@ -53,7 +53,7 @@ impl IndexEntry {
         self
     }
 
-    /// What keeps this lease alive, under the rules of the proxy that does from now on.
+    /// The renewal of this lease, under the rules of the proxy that keeps it alive from now on.
     pub fn renewal(&self, grant: Grant, rules: &Rules) -> Renewal {
         Renewal {
             lock: self.lock.clone(),
@@ -66,7 +66,7 @@ impl IndexEntry {
         }
     }
 
-    /// As it stands in the index.
+    /// The entry as stored in the index.
     pub fn encoded(&self) -> Bytes {
         let mut word = BytesMut::with_capacity(self.lock.len() + 48);
         word.put_u8(if self.offered { b'o' } else { b'k' });
@@ -79,7 +79,7 @@ impl IndexEntry {
         word.freeze()
     }
 
-    /// Reads it; `None` for what is no entry.
+    /// Parses an entry; `None` if it is invalid.
     pub fn parse(word: &Bytes) -> Option<IndexEntry> {
         let offered = match word.first()? {
             b'o' => true,
@@ -104,8 +104,8 @@ impl IndexEntry {
     }
 }
 
-/// Writes these entries, each overdue after so many ms, removes the others, and asks for at most
-/// `most` of those that are overdue, after passing over `skip` of them. Is run in database 0.
+/// Writes these entries, each overdue after the given number of ms, removes the others, and requests at most `most`
+/// overdue entries after skipping `skip` of them. Runs in database 0.
 pub fn index(
     written: &[(i64, Bytes)],
     removed: &[Bytes],
@@ -124,16 +124,16 @@ pub fn index(
     step.done(&scripts::INDEX)
 }
 
-/// What the index says.
+/// The contents of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexed {
-    /// In how long the next entry is overdue.
+    /// The time until the next entry is overdue.
     pub next: Option<Duration>,
-    /// Entries that are overdue, and for how long.
+    /// Overdue entries, and for how long each has been overdue.
     pub overdue: Vec<(Bytes, Duration)>,
 }
 
-/// Reads the answer of [`index`]; `None` for one that is none of the script's own.
+/// Parses the answer of [`index`]; `None` if it has not the script's form.
 pub fn indexed(answer: &Value) -> Option<Indexed> {
     let (next, overdue) = answer.as_items()?.split_first()?;
     let ms = |value: &Value| -> Option<Duration> {
@@ -144,7 +144,7 @@ pub fn indexed(answer: &Value) -> Option<Indexed> {
     Some(Indexed { next: ms(next), overdue: overdue.collect::<Option<_>>()? })
 }
 
-/// Looks at the leases of these entries, which are of one database.
+/// Reads the leases of these entries, which are all in one database.
 pub fn orphans<'a>(entries: impl Iterator<Item = &'a IndexEntry> + Clone, companion_prefix: &[u8]) -> Plan {
     let locks: Vec<&[u8]> = entries.clone().map(|entry| &entry.lock[..]).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
@@ -163,30 +163,30 @@ pub fn orphans<'a>(entries: impl Iterator<Item = &'a IndexEntry> + Clone, compan
 pub enum Orphan {
     /// There is nothing to keep alive.
     Over,
-    /// It is renewed; it is to be looked at again after this time.
+    /// It is being renewed; check it again after this time.
     Renewed(Duration),
     /// It is not renewed, and this is left of its TTL.
     Left(RecordedLease, Duration),
 }
 
-/// A lease as its record tells of it.
+/// A lease, as its record describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedLease {
     /// Its name.
     pub grant: Grant,
-    /// The connection that was granted it.
+    /// The connection to which it was granted.
     pub session: SessionId,
-    /// Who was granted it.
+    /// The identity of that client.
     pub identity: Identity,
-    /// Whether that identity can be told from others even without its process.
+    /// Whether that identity is distinctive even without its process.
     pub distinctive: bool,
     /// Its fencing token.
     pub fence: FencingToken,
-    /// For how long it is held.
+    /// How long it has been held.
     pub held: Duration,
 }
 
-/// Reads the answer of [`orphans`], one entry a lease; `None` for one that is none of the script's own.
+/// Parses the answer of [`orphans`], one entry per lease; `None` if it has not the script's form.
 pub fn read_orphans(answer: &Value) -> Option<Vec<Orphan>> {
     answer.as_items()?.iter().map(read_orphan).collect()
 }
@@ -204,8 +204,8 @@ fn read_orphan(value: &Value) -> Option<Orphan> {
 }
 
 impl RecordedLease {
-    /// Reads what a script tells of it: a part of its record, and for how many ms it is held. Returns what
-    /// stands behind that.
+    /// Parses a script's description of it: a part of its record, and for how many ms it has been held. Also returns
+    /// the text after that.
     pub(super) fn read(word: &[u8]) -> Option<(RecordedLease, &[u8])> {
         let (flags, word) = word.split_first()?;
         let (grant, word) = word.split_at_checked(16)?;

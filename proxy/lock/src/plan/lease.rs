@@ -1,5 +1,5 @@
-//! How long a lease and its record live, reckoned on this side as far as that does not take Redis's
-//! clock: digits that a script need not make.
+//! How long a lease and its record live, calculated here as far as Redis's clock is not needed, so that a script need
+//! not format these numbers.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::rules::{Adopt, KeepAliveTtl, Mode, Rules};
 use crate::settle::Allowed;
 use crate::time::{AskedMs, KeepAliveMs, OutliveMs, TtlMs};
 
-/// A companion outlives its lease by so many ceilings, but at least ten minutes.
+/// How many TTL ceilings a companion outlives its lease, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;
 const OUTLIVE_AT_LEAST_MS: u64 = 600_000;
 /// A sequential counter has no clock to fall back on, so its companion lives a day longer.
@@ -20,27 +20,27 @@ const OUTLIVE_SEQUENTIAL_MS: u64 = 86_400_000;
 /// The TTLs of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseTtl {
-    /// The lock's.
+    /// The TTL of the lock's key.
     pub(super) ttl_ms: TtlMs,
-    /// What was asked for.
+    /// The requested TTL.
     pub(super) asked_ms: AskedMs,
     /// Whether keep-alive renews it.
     pub(super) kept: bool,
-    /// The record's, ms.
+    /// The TTL of the record, ms.
     pub(super) companion_ms: u64,
 }
 
 impl LeaseTtl {
-    /// Of a new lease. `None` where only Redis's clock can tell.
+    /// For a new lease. `None` if Redis's clock is needed.
     pub(super) fn granted(asked: AskedTtl, allowed: &Allowed, monitor: bool) -> Option<LeaseTtl> {
         let obligations = &allowed.obligations;
         let asked_ms = match asked {
             AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => 0,
             AskedTtl::For(ms) => positive(ms)?,
-            // The script reckons this one, by Redis's clock.
+            // The script calculates this one, by Redis's clock.
             AskedTtl::Until(_) => return None,
         };
-        // Monitor mode leaves the key as the application wrote it, its TTL included.
+        // Monitor mode keeps the key as the application wrote it, including its TTL.
         let ttl_ms = match monitor {
             true => asked_ms,
             false => ttl_of_grant(asked_ms, obligations),
@@ -53,8 +53,8 @@ impl LeaseTtl {
         Some(LeaseTtl::of(TtlMs(ttl_ms), AskedMs(asked_ms), kept, outlive_ms(allowed)))
     }
 
-    /// Of a lease that goes on. `None` where only Redis's clock or what is left can tell, and where
-    /// nothing of it would be left.
+    /// For an extended lease. `None` if Redis's clock or the remaining TTL is needed, and if nothing of the lease would
+    /// be left.
     pub(super) fn extended(asked: AskedTtl, allowed: &Allowed) -> Option<LeaseTtl> {
         let asked_ms = match asked {
             AskedTtl::None | AskedTtl::Keep => 0,
@@ -66,8 +66,8 @@ impl LeaseTtl {
         Some(LeaseTtl::of(TtlMs(with_grace(ttl_ms, &allowed.rules)), AskedMs(asked_ms), kept, outlive_ms(allowed)))
     }
 
-    /// Of a lease without a TTL that was granted while nothing was enforced, as if it was granted now. A TTL of 0 where that
-    /// is still so, and where no policy has one.
+    /// For a lease without a TTL that was granted while nothing was enforced, as if it was granted now. The TTL is 0 if
+    /// nothing is enforced even now, or if no policy has a TTL.
     pub(super) fn found(obligations: &Obligations, rules: &Rules) -> LeaseTtl {
         let ttl_ms = match rules.mode {
             Mode::Enforce => ttl_of_grant(0, obligations),
@@ -87,7 +87,7 @@ impl LeaseTtl {
     }
 }
 
-/// The TTL of a new lease that asks for so much, 0 for none.
+/// The TTL of a new lease with this requested TTL, 0 for none.
 fn ttl_of_grant(asked_ms: u64, obligations: &Obligations) -> u64 {
     let ttl_ms = match asked_ms {
         0 => obligations.ttl_default_ms.unwrap_or(0),
@@ -99,7 +99,7 @@ fn ttl_of_grant(asked_ms: u64, obligations: &Obligations) -> u64 {
     }
 }
 
-/// The TTL of a lease that goes on and asks for so much, 0 for none.
+/// The TTL of an extended lease with this requested TTL, 0 for none.
 fn ttl_of_extension(asked_ms: u64, obligations: &Obligations) -> u64 {
     match obligations.ttl_cap_ms {
         Some(cap @ 1..) => asked_ms.min(cap),
@@ -107,21 +107,21 @@ fn ttl_of_extension(asked_ms: u64, obligations: &Obligations) -> u64 {
     }
 }
 
-/// The TTL that a command would give the lease that its client holds, ms, as far as that is known here; at most the ceiling.
-/// `None` for what lengthens no lease.
+/// The TTL, ms, that a command would give to its client's lease, as far as it is known here; at most the ceiling.
+/// `None` for a command that lengthens no lease.
 pub(crate) fn lengthened_to(op: &LockOp, obligations: &Obligations) -> Option<u64> {
     let unknown = longest_ms(obligations);
     let (asked, extends) = match op {
         LockOp::Extend { ttl, .. } => (*ttl, true),
         LockOp::Take { ttl, .. } | LockOp::Store { ttl, .. } => (*ttl, false),
         LockOp::Wrapped { .. } => return Some(unknown),
-        // A free lock is taken or not, and a held one goes on as it is.
+        // A free lock is taken or not, and a held one is unchanged.
         LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
             return None;
         }
     };
     match asked {
-        // At once, which gives it back.
+        // Zero or less, which releases it.
         AskedTtl::For(..=0) => None,
         AskedTtl::For(ms) if extends => Some(ttl_of_extension(positive(ms)?, obligations)),
         AskedTtl::For(ms) => Some(ttl_of_grant(positive(ms)?, obligations)),
@@ -134,7 +134,7 @@ pub(crate) fn lengthened_to(op: &LockOp, obligations: &Obligations) -> Option<u6
     }
 }
 
-/// Whether a repeated acquire may give its client's lease its whole TTL again.
+/// Whether a repeated acquire may give its client's lease the whole TTL again.
 pub(crate) fn may_repeat(obligations: &Obligations, rules: &Rules) -> bool {
     rules.may_promise(longest_ms(obligations))
 }
@@ -145,8 +145,8 @@ fn longest_ms(obligations: &Obligations) -> u64 {
     cap.unwrap_or(MAX_TTL_MS)
 }
 
-/// Whether a lease is kept alive. One with the TTL that its client asked for is the client's to extend, unless the rules say
-/// otherwise.
+/// Whether a lease has keep-alive. A lease with the TTL that its client requested must be extended by the client,
+/// unless the rules say otherwise.
 fn is_kept(ttl_ms: u64, asked_ms: u64, allowed: &Allowed) -> bool {
     let is_meant = match allowed.rules.keep_alive_ttl {
         KeepAliveTtl::Proxy => ttl_ms != asked_ms,
@@ -155,7 +155,7 @@ fn is_kept(ttl_ms: u64, asked_ms: u64, allowed: &Allowed) -> bool {
     is_meant && keeps_alive(&allowed.obligations)
 }
 
-/// The TTL of the lock's key: behind the lease's own comes the grace, if the lease ends at all.
+/// The TTL of the lock's key: the lease's own plus the grace, if the lease has an end.
 fn with_grace(ttl_ms: u64, rules: &Rules) -> u64 {
     match ttl_ms {
         0 => 0,
@@ -163,7 +163,7 @@ fn with_grace(ttl_ms: u64, rules: &Rules) -> u64 {
     }
 }
 
-/// The terms that enforce mode would give a lease.
+/// The terms that a lease would have in enforce mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnforcedTerms {
     /// Its TTL, without a grace.
@@ -173,11 +173,11 @@ pub struct EnforcedTerms {
 }
 
 impl EnforcedTerms {
-    /// Of a lease for which a command asks, in a namespace that is only watched; `None` where they are the ones asked for.
+    /// For a lease requested by a command in a namespace in monitor mode; `None` if the terms equal the requested ones.
     pub fn instead_of(AskedMs(asked_ms): AskedMs, op: &LockOp, allowed: &Allowed) -> Option<EnforcedTerms> {
         let obligations = &allowed.obligations;
         let ttl_ms = match op {
-            // Without a TTL it is PERSIST: refused, or meant.
+            // Without a TTL it is PERSIST: refused, or intended.
             LockOp::Extend { .. } => ttl_of_extension(asked_ms, obligations),
             LockOp::Acquire { .. }
             | LockOp::Take { .. }
@@ -195,9 +195,9 @@ fn positive(ms: i64) -> Option<u64> {
     Some(ms.min(MAX_TTL_MS))
 }
 
-/// How long an identity owes a release of a lease that ended unreleased, ms.
+/// How long an identity owes the release of a lease that ended unreleased, ms.
 pub(super) fn debt_ms(allowed: &Allowed) -> u64 {
-    // Where locks are handed over, one that ran out says nothing of who still comes to give it back.
+    // If locks are handed over, an expired lease does not show which client will still release it.
     let usual = match allowed.rules.hand_over {
         true => 0,
         false => ten_ceilings_ms(&allowed.obligations).max(1),
@@ -211,7 +211,7 @@ fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
     ceiling.saturating_mul(OUTLIVE_CEILINGS)
 }
 
-/// How much longer than its lease a companion lives: at least as long as anybody owes a release.
+/// How much longer than its lease a companion lives: at least as long as a release may be owed.
 pub fn outlive_ms(allowed: &Allowed) -> OutliveMs {
     outlive(&allowed.obligations, &allowed.rules)
 }
@@ -224,7 +224,7 @@ pub(super) fn outlive(obligations: &Obligations, rules: &Rules) -> OutliveMs {
     })
 }
 
-/// What a script is told about TTLs: which ones the proxy keeps alive, and the grace, ms, in one word.
+/// The argument about TTLs for a script: which ones have keep-alive, and the grace, ms, in one word.
 pub(super) fn keep_and_grace(allowed: &Allowed) -> SmallVec<[u8; 24]> {
     let mut word = SmallVec::new();
     let kept = keeps_alive(&allowed.obligations);
@@ -237,11 +237,11 @@ pub(super) fn keep_and_grace(allowed: &Allowed) -> SmallVec<[u8; 24]> {
     word
 }
 
-/// The age up to which a lease is kept alive.
+/// The age up to which a lease has keep-alive.
 pub fn keep_alive_ms(obligations: &Obligations, rules: &Rules) -> KeepAliveMs {
     let keep_alive_ms = obligations.keep_alive_ms.unwrap_or(0);
     KeepAliveMs(match (rules.keep_alive_ttl, obligations.max_hold_ms) {
-        // What hangs must not hold for ever.
+        // A client that hangs must not hold a lock for ever.
         (KeepAliveTtl::All, Some(most)) => keep_alive_ms.min(most),
         (KeepAliveTtl::All, None) | (KeepAliveTtl::Proxy, _) => keep_alive_ms,
     })
@@ -251,7 +251,7 @@ pub(super) fn keeps_alive(obligations: &Obligations) -> bool {
     obligations.keep_alive_ms.is_some_and(|age| age > 0)
 }
 
-/// The TTL for a lock without one that has no record, ms; 0 for none.
+/// The TTL for a lock without a TTL that has no record, ms; 0 for none.
 pub(super) fn adopted_ttl(obligations: &Obligations, rules: &Rules) -> u64 {
     match (rules.adopt, rules.mode) {
         (Adopt::Cap, Mode::Enforce) => obligations.ttl_cap_ms.unwrap_or(0),
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(extended(ninety), cut);
         let invented = Some((35_000, 0, true, 635_000));
         assert_eq!(granted(AskedTtl::None, false), invented);
-        // PERSIST asks for no end, and monitor mode leaves the key alone.
+        // PERSIST requests no end, and monitor mode does not change the key.
         assert_eq!(extended(AskedTtl::None), Some((0, 0, false, 604_800_000)));
         assert_eq!(granted(ten, true), Some((10_000, 10_000, false, 610_000)));
         allowed.rules.grace_ms = MAX_TTL_MS;
@@ -379,7 +379,7 @@ mod tests {
             let extended = LeaseTtl::extended(asked, &allowed);
             assert_eq!(kept(extended), ms.map(|ms| (ms, true)));
         }
-        // PERSIST asks for no end, so there is nothing to keep alive.
+        // PERSIST requests no end, so there is nothing to keep alive.
         let persisted = LeaseTtl::extended(AskedTtl::None, &allowed);
         assert_eq!(kept(persisted), Some((0, false)));
         allowed.obligations.keep_alive_ms = None;

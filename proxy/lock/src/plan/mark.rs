@@ -1,5 +1,5 @@
-//! The step that enters which `companion_prefix` is in use, and which proxies serve under it; and what proxies say of
-//! themselves there.
+//! The step that registers which `companion_prefix` is in use and which proxies use it; and the notes of the proxies
+//! about themselves.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use super::{Plan, Step};
 use crate::companion::Home;
 use crate::scripts;
 
-/// For how long it counts what a proxy has said of itself: it says it again six times meanwhile.
+/// How long a proxy's note is valid: the proxy renews it six times in that period.
 const COUNTS: Duration = Duration::from_secs(60);
-/// For how long it is remembered that proxies have served under a prefix.
+/// How long it is remembered that proxies have used a prefix.
 const REMEMBERED: Duration = Duration::from_secs(30 * 86_400);
 
-/// What a proxy says of itself.
+/// A proxy's note about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProxyNote {
-    /// Tells this run of it from others.
+    /// Distinguishes this run of it from others.
     pub run: String,
     /// The version of lockwarden.
     pub version: String,
     /// The version of the records that it writes: a digit.
     pub record: u8,
-    /// Tells its rules from others.
+    /// Distinguishes its rules from others.
     pub rules: String,
 }
 
 impl ProxyNote {
-    /// Reads what was entered. `None` for what no proxy has. A later version may say more behind it.
+    /// Parses a note. `None` if it is not a proxy's. A later version may append more to it.
     pub fn read(entry: &[u8]) -> Option<ProxyNote> {
         let mut words = std::str::from_utf8(entry).ok()?.split(' ');
         let mut word = || words.next().filter(|word| !word.is_empty() && word.len() <= 64).map(str::to_owned);
@@ -40,15 +40,15 @@ impl ProxyNote {
         }
     }
 
-    /// What is entered.
+    /// The note as stored.
     pub fn entry(&self) -> String {
         let ProxyNote { run, version, record, rules } = self;
         format!("{run} {version} {} {rules}", char::from(*record))
     }
 }
 
-/// Enters the prefix, unless another counts, and the proxy under it. `before` is what it said of itself last, `given_up` a prefix that it
-/// served under and leaves by an order. Is run in database 0.
+/// Registers the prefix, unless another one is valid, and the proxy for it. `before` is the proxy's last note,
+/// `given_up` a prefix that it used and leaves by an order. Runs in database 0.
 pub fn enter_mark((prefix, home): (&[u8], Home), note: &str, before: &str, given_up: &[u8]) -> Plan {
     let mut step = Step::of_keys(&[&home.prefix_mark(), &home.proxies_key(prefix)]);
     step.bytes(prefix);
@@ -62,23 +62,23 @@ pub fn enter_mark((prefix, home): (&[u8], Home), note: &str, before: &str, given
     step.done(&scripts::MARK)
 }
 
-/// What became of that.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marked {
     /// The prefix is in use.
     Own {
-        /// What stood there, and was no word of a proxy's.
+        /// The earlier value, if it was not written by a proxy.
         replaced: Option<Bytes>,
-        /// Redis's error, where the proxy itself could not be entered.
+        /// Redis's error, if the proxy itself could not be registered.
         unnoted: Option<Bytes>,
-        /// What all proxies that serve under it say of themselves.
+        /// The notes of all proxies that use the prefix.
         proxies: Vec<ProxyNote>,
     },
-    /// Another one is.
+    /// Another prefix is in use.
     Other(Bytes),
 }
 
-/// Reads the answer of [`enter_mark`]. `None` for one that is none of the script's own.
+/// Parses the answer of [`enter_mark`]. `None` if it has not the script's form.
 pub fn marked(answer: &Value, prefix: &[u8]) -> Option<Marked> {
     let items: Option<Vec<&Bytes>> = answer.as_items()?.iter().map(Value::as_bytes).collect();
     let some = |text: &Bytes| (!text.is_empty()).then(|| text.clone());

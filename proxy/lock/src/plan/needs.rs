@@ -1,5 +1,5 @@
-//! What a command's step needs of others before it can be sent: which rights of the client's user, and inside
-//! MULTI a command that Redis refuses where it would refuse the application's own.
+//! What must be known or done before a command's step is sent: which rights the client's user needs, and inside MULTI a
+//! command that Redis refuses if it would refuse the application's own.
 
 use bytes::BytesMut;
 use lockwarden_resp::put_request;
@@ -11,11 +11,11 @@ use crate::op::{Command, ComparedBy, LockCommand, LockOp};
 use crate::scripts::{self, Script};
 use crate::table;
 
-/// The rights that a step takes: those that its script needs, and that to the application's own command.
+/// The rights that a step needs: those of its script, and that to the application's own command.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     script: &'static Script,
-    /// The application's own command; of a script what it comes to, where its step runs that.
+    /// The application's own command; for a script the command that it amounts to, if its step runs that.
     pub(super) own: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl PartialEq for Needs {
 impl Eq for Needs {}
 
 impl Needs {
-    /// Those of this command's step.
+    /// The rights for this command's step.
     pub fn of(command: &LockCommand) -> Needs {
         let script: &'static Script = match &command.op {
             LockOp::Acquire { .. } => &scripts::ACQUIRE,
@@ -47,7 +47,7 @@ impl Needs {
         Needs { script, own }
     }
 
-    /// Those of a command that may have no lock meaning.
+    /// The rights for a command that may have no lock meaning.
     pub fn of_any(command: &Command) -> Needs {
         match command {
             Command::Lock(command) => Needs::of(command),
@@ -55,19 +55,19 @@ impl Needs {
         }
     }
 
-    /// Those of a command without a lock meaning, which has no step: one that only reads records.
+    /// The rights for a command without a lock meaning, which has no step: one that only reads records.
     pub fn of_opaque(own: &'static str) -> Needs {
         let script = &scripts::RENEW;
         Needs { script, own }
     }
 
-    /// Those of a FLUSH, `flushall` or `flushdb`.
+    /// The rights for a FLUSH, `flushall` or `flushdb`.
     pub fn of_flush(own: &'static str) -> Needs {
         let script = &scripts::FLUSH;
         Needs { script, own }
     }
 
-    /// Those of a question about a lease, which runs no command of the application.
+    /// The rights for a question about a lease, which runs no command of the application.
     pub fn of_lease_question() -> Needs {
         let script = &scripts::LEASE;
         Needs { script, own: "" }
@@ -78,12 +78,12 @@ impl Needs {
         self.script.name()
     }
 
-    /// The commands that the script cannot do without.
+    /// The commands that the script requires.
     pub fn commands(&self) -> impl Iterator<Item = &'static str> {
         self.script.needs()
     }
 
-    /// The step that tries these rights on a lock and does nothing else.
+    /// The step that only tests these rights on a lock.
     pub fn question(&self, lock: &[u8], companion_prefix: &[u8]) -> Plan {
         let mut step = Step::new(&[lock], companion_prefix, &[]);
         step.bytes(self.own.as_bytes());
@@ -91,7 +91,7 @@ impl Needs {
     }
 }
 
-/// The step that tries every right that a command of a client may take, on keys that do not exist, and does nothing else.
+/// The step that only tests every right that a client's commands may need, on keys that do not exist.
 pub fn all_rights(companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[NOBODYS], companion_prefix, &[]);
     let own: Vec<_> = table::verbs().collect();
@@ -99,17 +99,17 @@ pub fn all_rights(companion_prefix: &[u8]) -> Plan {
     step.done_question(&scripts::ALL_RIGHTS)
 }
 
-/// The same for the rights that the proxy's own connection takes, with this lock.
+/// The same for the rights that the proxy's own connection needs, with this lock.
 pub fn own_rights(lock: &[u8], companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(b"");
     step.done_question(&scripts::OWN_RIGHTS)
 }
 
-/// A lock that does not exist: who may use it may use any.
+/// A lock that does not exist: a user that may use it may use any lock.
 const NOBODYS: &[u8] = b"lockwarden:rights";
 
-/// The command that a script of the application comes to, where its step runs that.
+/// The command that an application's script amounts to, if its step runs that.
 fn scripted(command: &LockCommand) -> &'static str {
     let then = command.op.comparison().and_then(|comparison| comparison.then.first());
     let is = |word: &str| then.is_some_and(|then| then.eq_ignore_ascii_case(word.as_bytes()));
@@ -117,10 +117,10 @@ fn scripted(command: &LockCommand) -> &'static str {
     known.unwrap_or(&"")
 }
 
-/// The commands that scripts come to that give a lock back, or extend it by a command that no step uses by itself.
+/// The commands of scripts that release a lock, or extend it by a command that no step uses by itself.
 const COMES_TO: [&str; 3] = ["del", "unlink", "expire"];
 
-/// Whether the application sent a script, which Redis itself does not look into when it is queued.
+/// Whether the application sent a script, which Redis itself does not examine when it is queued.
 fn is_scripted(op: &LockOp) -> bool {
     match op {
         LockOp::Take { .. } | LockOp::Wrapped { .. } => true,
@@ -136,20 +136,20 @@ fn is_scripted(op: &LockOp) -> bool {
     }
 }
 
-/// A write that changes nothing, queued in a MULTI block ahead of a step. To Redis a script is neither a write nor in
-/// need of memory until it runs, and then the rest of the block has been carried out. So Redis is shown what the
-/// application's own command is, and refuses both when that is queued, or the block when it is executed.
+/// A write that changes nothing, queued in a MULTI block before a step. For Redis, a script is neither a write nor
+/// needs memory until it runs, and by then the rest of the block has been executed. So this write shows Redis the kind
+/// of the application's own command, and Redis refuses it when it is queued, or the block when it is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Refused when memory is out, as SET is.
+    /// Refused when Redis is out of memory, like SET.
     Grows,
-    /// Only refused where nothing may be written at all, as DEL is.
+    /// Refused only if nothing may be written at all, like DEL.
     Writes,
 }
 
 impl Guard {
-    /// The guard that a command's step needs; `script` is the text of the application's script, where it sent one. None for a
-    /// text without flags, which Redis takes in any case.
+    /// The guard that a command's step needs; `script` is the text of the application's script, if it sent one. `None`
+    /// for a text without flags, which Redis accepts in any case.
     pub fn of(command: &LockCommand, script: Option<&[u8]>) -> Option<Guard> {
         if is_scripted(&command.op) {
             return by_flags(script?);
@@ -169,11 +169,11 @@ impl Guard {
         }
     }
 
-    /// Writes it.
+    /// Writes the guard.
     pub fn put(self, out: &mut BytesMut, lock: &[u8], companion_prefix: &[u8]) {
         let companion = companion_key(companion_prefix, lock);
         match self {
-            // Of an empty string there is nothing to write, whatever stands in the key.
+            // An empty string has nothing to write, whatever the key holds.
             Guard::Grows => put_request(out, &[&b"SETRANGE"[..], &companion, b"0", b""]),
             // This key does not exist; and if it did, it would live for 150 years.
             Guard::Writes => {
@@ -184,7 +184,7 @@ impl Guard {
     }
 }
 
-/// What Redis does with a script whose text says what it does: `#!lua flags=…`.
+/// How Redis treats a script whose text has flags: `#!lua flags=…`.
 fn by_flags(text: &[u8]) -> Option<Guard> {
     let line = text.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let says = |flag: &[u8]| memchr::memmem::find(line, flag).is_some();

@@ -1,6 +1,5 @@
-//! What a step is told about proofs: which count by the policies, and what this connection has to
-//! show. Whatever can be told on this side already does not count is left out; the rest is compared
-//! with Redis inside the script.
+//! The arguments of a step about proofs: which ones count according to the policies, and which ones this connection
+//! has. Proofs that are known here not to count are left out; the script compares the rest with Redis.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -16,39 +15,39 @@ use crate::token::{OwnerToken, StoredToken};
 /// A value that a command carries.
 pub(super) enum Claim {
     None,
-    /// It is to be stored; the same distinctive value proves the holder.
+    /// It will be stored; the same distinctive value proves the holder.
     Stored(OwnerToken),
-    /// The same by a command that means a lock that is there: XX, KEEPTTL.
+    /// The same, for a command that requires an existing lock: XX, KEEPTTL.
     Updated(OwnerToken),
     /// The command compares it itself.
     Compared(OwnerToken),
-    /// A script may carry it among its arguments: that is found out when it has run.
+    /// A script may carry it among its arguments: this is only known after it has run.
     Scripted,
-    /// The command goes on where another value is stored; what it stores itself may prove.
+    /// The command acts if another value is stored; the value that it stores itself may be a proof.
     Differing(OwnerToken, Option<OwnerToken>),
     /// The command's comparison has failed already.
     Failed,
 }
 
 impl Claim {
-    /// Of a command that stores nothing, and may compare.
+    /// For a command that stores nothing, and may compare.
     pub(super) fn of_maybe(comparison: Option<&Comparison>) -> Claim {
         comparison.map_or(Claim::None, |comparison| Claim::of(comparison, None))
     }
 
-    /// What a comparison says of whose the lock is. `stored` is what the command would store.
+    /// What a comparison shows about the lock's holder. `stored` is the value that the command would store.
     pub(super) fn of(comparison: &Comparison, stored: Option<&Bytes>) -> Claim {
         let claim = comparison.claim.clone();
         match comparison.test {
             Test::Equal => Claim::Compared(claim),
             Test::Differs => Claim::Differing(claim, stored.cloned().map(OwnerToken::new)),
-            // A digest was judged before, or the command was not permitted at all.
+            // A digest was decided before, or the command was not permitted at all.
             Test::Digest(_) | Test::OtherDigest | Test::Failed => Claim::Failed,
         }
     }
 }
 
-/// The arguments about proofs, as far as they can be told from this side.
+/// The arguments about proofs, as far as they are known here.
 pub(super) struct ProofArguments {
     pub(super) flags: SmallVec<[u8; 16]>,
     pub(super) own: SmallVec<[u8; 16]>,
@@ -77,8 +76,7 @@ impl ProofArguments {
         flags.set(counts(Proofs::SESSION), b's');
         let rules = &allowed.rules;
         let believes = rules.doubt == Doubt::Believe;
-        // An identity that still waits for its process may become distinctive, so it is told as
-        // well.
+        // An identity whose process is still unknown may become distinctive, so it is passed on as well.
         let by_identity = counts(Proofs::IDENTITY) && (believes || who.may_be_distinctive(rules));
         flags.set(by_identity, b'i');
         flags.set(believes, b'b');
@@ -86,9 +84,8 @@ impl ProofArguments {
         flags.set(by_identity && who.may_ask_back, b'p');
         flags.set(obligations.current_fence_only, b'f');
         flags.set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
-        // A grant that was only drawn in this block may never have been made, and one whose time
-        // still runs was given back by other means: that it is not current does not make its
-        // client late.
+        // A grant that was only drawn in this block may never have been made, and one whose time is not over was
+        // released in another way: that it is not in force does not make its client late.
         let only_queued = own.is_none() && !facts.queued.is_empty();
         flags.set(only_queued || facts.own_runs, b'n');
         let names_none = matches!(claim, Claim::None | Claim::Scripted);
@@ -105,7 +102,7 @@ impl ProofArguments {
     }
 }
 
-/// What a script is told in single letters; the contract on top of each script that takes them says what they mean.
+/// Single-letter arguments of a script; the contract at the top of each script that takes them explains them.
 #[derive(Default)]
 struct Flags(SmallVec<[u8; 16]>);
 
@@ -116,9 +113,9 @@ impl Flags {
         }
     }
 
-    /// Tells of a claim; returns what the stored value is compared with.
+    /// Adds a claim; returns the value to compare with the stored one.
     fn claim(&mut self, claim: &Claim, facts: &Facts, counts: bool) -> StoredToken {
-        // What may prove, whether Redis's value is to be equal to it, and what is compared.
+        // The value that may be a proof, whether Redis's value must equal it, and the value to compare.
         let (token, compared, operand) = match claim {
             Claim::None | Claim::Scripted | Claim::Failed => (None, false, None),
             Claim::Stored(token) | Claim::Updated(token) => (Some(token), false, Some(token)),
@@ -136,8 +133,8 @@ impl Flags {
         if let Some(token) = token.filter(|_| counts) {
             let distinctive = token.is_distinctive();
             self.set(distinctive || compared, b't');
-            // A value that anybody may use names nobody where it was this connection's own until its
-            // lease ended, or where this connection lost with it against another client.
+            // A value that is not distinctive identifies no client if it was this connection's own until its lease
+            // ended, or if this connection lost with it against another client.
             let own = facts.own.as_ref();
             let was_own = own.is_some_and(|own| own.stored == stored);
             self.set(!distinctive && was_own, b'v');
@@ -148,19 +145,19 @@ impl Flags {
             Claim::Scripted => true,
             Claim::None | Claim::Compared(_) | Claim::Differing(_, None) | Claim::Failed => false,
         };
-        // Storing another value says that the client is not the holder. A worker that takes a lock
-        // has no use for XX or KEEPTTL, so a command with these leaves the identity its proof; and
-        // the session is only doubted once it was refused.
+        // Storing another value indicates that the client is not the holder. A worker that takes a lock has no use for
+        // XX or KEEPTTL, so a command with these keeps its identity as a proof; and the session is doubted only if it
+        // was refused.
         let updates = matches!(claim, Claim::Updated(_));
         self.set(stores && facts.refused_since, b'y');
         self.set(stores && !facts.refused_since && !updates, b'h');
         operand.map(OwnerToken::stored_form).unwrap_or_default()
     }
 
-    /// Tells of a value that was read; returns the grant under which it was, and the value, where they may prove.
+    /// Adds a value that was read; returns the grant under which it was read, and the value, if they may be proofs.
     fn seen(&mut self, seen: &Seen, rule: Option<TakeOverRule>) -> Option<(SmallVec<[u8; 16]>, StoredToken)> {
-        // A value that others may write, too, proves nothing, unless a WATCH says that it has not
-        // changed since it was read.
+        // A value that others may also write proves nothing, unless a WATCH guarantees that it has not changed since it
+        // was read.
         let sure = seen.distinctive || seen.watched;
         let by_deadline = !sure && seen.deadline && rule != Some(TakeOverRule::Never);
         let grant = seen.grant.filter(|_| sure || by_deadline)?;

@@ -1,5 +1,5 @@
-//! The proxy's own steps on the record of one lease: no client asked for them. They change no lock, but for [`give_back`], which
-//! ends a lease that no client was told of.
+//! The proxy's own steps on the record of one lease, which no client requested. They change no lock, except
+//! [`give_back`], which ends a lease that no client was told of.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use crate::rules::Rules;
 use crate::scripts;
 use crate::token::{Grant, Process, SessionId};
 
-/// The step that notices that a lease ran out unreleased.
+/// The step that records that a lease expired unreleased.
 pub fn notice(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&grant.0);
     step.done(&scripts::NOTICE)
 }
 
-/// What the look at a lease that seems to have run out says.
+/// The state of a lease that seems to have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noticed {
-    /// It did, unnoticed until now.
+    /// It expired, which was not noticed until now.
     RanOut,
-    /// It did, and that was noticed before.
+    /// It expired, and that was noticed before.
     Known,
-    /// Another lease is there, or was, that was granted so long ago.
+    /// Another lease exists, or existed, that was granted this long ago.
     Another(Duration),
-    /// Neither the lock nor a record is there.
+    /// Neither the lock nor a record exists.
     Unrecorded,
-    /// It was given back, or is held.
+    /// It was released, or is held.
     Other,
 }
 
-/// Reads the answer of [`notice`]. `None` for one that is none of the script's own.
+/// Parses the answer of [`notice`]. `None` if it has not the script's form.
 pub fn noticed(answer: &Value) -> Option<Noticed> {
     Some(match answer.as_integer()? {
         -1 => Noticed::Unrecorded,
@@ -44,8 +44,8 @@ pub fn noticed(answer: &Value) -> Option<Noticed> {
     })
 }
 
-/// The step that marks a lease of `session` as granted in a reply that was never read. `None`
-/// means whichever it was granted last: a repetition takes a lease on whose name it does not know.
+/// The step that marks a lease of `session` as granted in a reply that was never read. `None` means its latest lease: a
+/// repetition takes over a lease whose name it does not know.
 pub fn undelivered(lock: &[u8], session: SessionId, grant: Option<Grant>, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&session.0);
@@ -53,21 +53,22 @@ pub fn undelivered(lock: &[u8], session: SessionId, grant: Option<Grant>, compan
     step.done(&scripts::UNDELIVERED)
 }
 
-/// The step that marks the leases of these locks ahead of a call that cannot be judged, or where it `was` carried out just now.
+/// The step that marks the leases of these locks before a call that cannot be judged, or after it, if it `was` just
+/// executed.
 pub fn unwitnessed(locks: &[impl AsRef<[u8]>], was: bool, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(locks, companion_prefix, &[]);
     step.number(was.into());
     step.done(&scripts::UNWITNESSED)
 }
 
-/// The step that ends keep-alive of a lease that may be this client's, who wanted to be rid of it.
+/// The step that ends keep-alive of a lease that may be this client's: the client tried to release it.
 pub fn let_go(lock: &[u8], who: &Who, rules: &Rules, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.who(who, rules);
     step.done(&scripts::LET_GO)
 }
 
-/// The step that adds the process to the identity of the client that was granted this lease.
+/// The step that adds the process to the identity of this lease's client.
 pub fn identify(lock: &[u8], grant: Grant, process: Process, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&grant.0);
@@ -75,23 +76,23 @@ pub fn identify(lock: &[u8], grant: Grant, process: Process, companion_prefix: &
     step.done(&scripts::IDENTIFY)
 }
 
-/// The step that ends a lease which was granted just now, and of which its client was not told.
+/// The step that ends a lease which was just granted, and of which its client was not told.
 pub fn give_back(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&grant.0);
     step.done(&scripts::GIVE_BACK)
 }
 
-/// What came of [`give_back`].
+/// The result of [`give_back`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveBack {
     /// The lease is over.
     Over,
-    /// Others have a share in the lock, or may have: the lease goes by its TTL.
+    /// Other clients share the lock, or may do so: the lease ends by its TTL.
     Shared,
 }
 
-/// Reads the answer of [`give_back`]; `None` where it is unknown what became of the lease.
+/// Parses the answer of [`give_back`]; `None` if the state of the lease is unknown.
 pub fn gave_back(answer: &Value) -> Option<GaveBack> {
     match answer.as_integer()? {
         0 | 1 => Some(GaveBack::Over),

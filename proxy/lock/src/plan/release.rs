@@ -1,4 +1,4 @@
-//! Giving one lock back.
+//! Releasing one lock.
 
 use super::proofs::Claim;
 use super::{Plan, Planning, shown};

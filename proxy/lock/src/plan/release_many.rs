@@ -1,4 +1,4 @@
-//! Giving several locks back, and removing the other keys of the command.
+//! Releasing several locks, and removing the other keys of the command.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! The step of keep-alive: many leases in one call, each with the TTL that it gets again.
+//! The step of keep-alive: many leases in one call, each with its new TTL.
 
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
 use crate::token::Grant;
 
-/// A record is given so many parts of what it outlives its lease by more than it needs, so that a
-/// renewal seldom has to give it a TTL anew.
+/// A record gets this fraction of its extra lifetime as a reserve, so that a renewal seldom has to set its TTL again.
 const RECORD_RESERVE: u64 = 4;
 
 /// What keep-alive needs to renew a lease.
@@ -24,20 +23,20 @@ pub struct Renewal {
     pub lock: Bytes,
     /// The lease.
     pub grant: Grant,
-    /// The TTL that each renewal gives, with its grace.
+    /// The TTL that each renewal sets, including its grace.
     pub ttl_ms: TtlMs,
     /// How much of that is grace, ms.
     pub grace_ms: u64,
-    /// The age up to which it is renewed: an invented TTL, or any.
+    /// The age up to which it is renewed: a default TTL, or any TTL.
     pub keep_alive_ms: KeepAliveMs,
-    /// Which TTLs that age is for. Another one is renewed up to the end of what was asked for.
+    /// The TTLs to which that age applies. Others are renewed until the requested TTL ends.
     pub keep_alive_ttl: KeepAliveTtl,
     /// How much longer the companion lives.
     pub outlive_ms: OutliveMs,
 }
 
 impl Renewal {
-    /// The age up to which it is renewed, as the script is told it.
+    /// The age up to which it is renewed, as an argument of the script.
     fn age(&self) -> SmallVec<[u8; 24]> {
         let mut word = SmallVec::new();
         word.push(match self.keep_alive_ttl {
@@ -48,27 +47,27 @@ impl Renewal {
         word
     }
 
-    /// How long a record lives long enough once a renewal has given it a TTL.
+    /// How long a record's TTL is sufficient after a renewal has set it.
     pub fn record_reserve(&self) -> Duration {
         Duration::from_millis(self.outlive_ms.0 / RECORD_RESERVE)
     }
 }
 
-/// What came of a renewal.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
     /// It has this TTL now.
     For(Duration),
-    /// There is nothing to keep alive any more.
+    /// There is nothing left to keep alive.
     Ended,
-    /// The lock is gone, although its record says that it is held and kept alive.
+    /// The lock is gone, although its record says that it is held and has keep-alive.
     Gone,
     /// There is no record of it.
     Unrecorded,
 }
 
-/// Renews leases of one database; each with the longest TTL that may be promised it now, where something bounds that, and with
-/// whether its record is given a TTL anew.
+/// Renews leases in one database. Each comes with the longest TTL that may be promised now, if that is limited, and
+/// with whether the TTL of its record must be set again.
 pub fn renew<'a>(
     leases: impl Iterator<Item = (&'a Renewal, Option<u64>, bool)> + Clone,
     companion_prefix: &[u8],
@@ -91,11 +90,10 @@ pub fn renew<'a>(
     step.done(&scripts::RENEW)
 }
 
-/// Reads the answer of [`renew`], one entry a lease. `None` for an answer that is none of the
-/// script's own.
+/// Parses the answer of [`renew`], one entry per lease. `None` if it has not the script's form.
 pub fn renewed(answer: &Value) -> Option<Vec<Renewed>> {
     let one = |value: &Value| match value.as_integer()? {
-        // The lock is not made again: a DEL around the proxy looks the same as the end of the TTL.
+        // The lock is not created again: a DEL that bypassed the proxy looks the same as the end of the TTL.
         -2 => Some(Renewed::Unrecorded),
         -1 => Some(Renewed::Gone),
         0 => Some(Renewed::Ended),

@@ -1,5 +1,5 @@
-//! Scripts of the application that run as they are: one whose meaning is not known, with a look at what
-//! it did to its locks in the same step, and one that declares no lock, behind a guard.
+//! Scripts of the application that run unchanged: one with unknown effect, whose locks are examined in the same step,
+//! and one that declares no lock, behind a guard.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::scripts::guard;
 use crate::settle::Allowed;
 use crate::token::Grant;
 
-/// What such a script may write, beside its locks.
+/// What such a script may write besides its locks.
 pub(super) struct About<'a> {
     /// How many keys it declares.
     pub(super) keys: usize,
-    /// Those that its text names.
+    /// The keys that its text names.
     pub(super) named: &'a [Bytes],
     pub(super) reach: &'a Reach,
     pub(super) data: &'a [ScriptData],
@@ -55,8 +55,8 @@ pub(super) fn plan(
     step.done_enveloped(script.clone(), Envelope::judged(reach))
 }
 
-/// The step that runs a script of the application which computes names of keys, and declares no lock, with these
-/// keys and arguments: `[number of keys, key …, argument …]`.
+/// The step that runs a script of the application which computes key names and declares no lock, with these keys and
+/// arguments: `[number of keys, key …, argument …]`.
 pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Bytes]) -> Plan {
     let mut step = Step::empty();
     step.words(words);
@@ -64,7 +64,7 @@ pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Byte
     step.done_enveloped(script, envelope)
 }
 
-/// Whether the text may change how replies are read.
+/// Whether the text may change how replies are parsed.
 fn speaks_of_resp(text: &[u8]) -> bool {
     memchr::memmem::find(text, b"setresp").is_some()
 }

@@ -1,5 +1,5 @@
-//! The step that gives a lease whose holder is known to be gone an earlier end. It compares session and grant with those that
-//! are current, and looks whether another proxy goes on with the lease.
+//! The step that sets an earlier end for a lease whose holder is known to be gone. It compares session and grant with
+//! those in force, and checks whether another proxy continues the lease.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::token::{FencingToken, Grant, SessionId};
 /// A lease whose holder is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shorten {
-    /// The connection that was granted it.
+    /// The connection to which it was granted.
     pub session: SessionId,
     /// Its name.
     pub grant: Grant,
-    /// The longest TTL that it has from now on.
+    /// The longest TTL that it may have from now on.
     pub within: Duration,
-    /// Since when its holder is gone: extended after that, it has another one.
+    /// For how long its holder has been gone: if the lease was extended since, it has another holder.
     pub gone: Duration,
-    /// The longest TTL that it may have, as far as the proxy knows: above that another proxy has renewed it.
+    /// The longest TTL that it can have, as far as the proxy knows: with a longer one, another proxy has renewed it.
     pub longest: Duration,
 }
 
-/// Gives a lease its earlier end.
+/// Sets the earlier end of a lease.
 pub fn shorten(lock: &[u8], lease: &Shorten, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&lease.session.0);
@@ -35,21 +35,21 @@ pub fn shorten(lock: &[u8], lease: &Shorten, companion_prefix: &[u8]) -> Plan {
     step.done(&scripts::SHORTEN)
 }
 
-/// What came of [`shorten`].
+/// The result of [`shorten`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortened {
     /// It ends sooner now.
     Done {
         /// Its fencing token.
         fence: FencingToken,
-        /// For how long it is held.
+        /// How long it has been held.
         held: Duration,
     },
-    /// It is over, goes on with another holder, or ends sooner anyway.
+    /// It is over, has another holder, or ends sooner anyway.
     Left,
 }
 
-/// Reads the answer of [`shorten`]; `None` where it is none of the script's own.
+/// Parses the answer of [`shorten`]; `None` if it has not the script's form.
 pub fn shortened(answer: &Value) -> Option<Shortened> {
     if answer.as_integer() == Some(0) {
         return Some(Shortened::Left);

@@ -1,4 +1,4 @@
-//! A step's keys and arguments as bulk strings, written once: the same bytes serve EVALSHA and EVAL.
+//! A step's keys and arguments as bulk strings, written once: EVALSHA and EVAL use the same bytes.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Terms};
 use crate::token::Grant;
 
-/// The keys and arguments of a step, written as they will be sent.
+/// The keys and arguments of a step, in their wire form.
 pub(super) struct Step {
     out: BytesMut,
     words: usize,
@@ -49,13 +49,14 @@ impl Step {
         step
     }
 
-    /// Begins with nothing.
+    /// An empty step.
     pub(super) fn empty() -> Step {
         Step { out: BytesMut::with_capacity(256), words: 0, one_lock: None }
     }
 
-    /// Begins with the keys that an application's script names, and the companions of the locks among them. What stands for locks
-    /// that are known when it runs has no slot of its own: all keys of a script must be in one.
+    /// Begins with the keys that an application's script names, and the companions of the locks among them. A
+    /// placeholder for locks that are only known when the script runs has no slot of its own: all keys of a script must
+    /// be in one slot.
     pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], places: &[(Target, KeyPlace)], prefix: &[u8]) -> Step {
         let mut step = Step { out: BytesMut::with_capacity(1024), words: 0, one_lock: None };
         step.number((keys.len() + locks.len()) as u64);
@@ -69,7 +70,7 @@ impl Step {
         step
     }
 
-    /// How many words there are.
+    /// The number of words.
     pub(super) fn count(&self) -> usize {
         self.words
     }
@@ -121,7 +122,7 @@ impl Step {
         self.bytes(&word);
     }
 
-    /// A command of one key, without the key.
+    /// A command with one key, without the key.
     pub(super) fn words_around_the_key(&mut self, words: &[Bytes]) {
         for (at, word) in words.iter().enumerate() {
             if at != 1 {
@@ -130,7 +131,7 @@ impl Step {
         }
     }
 
-    /// The first six arguments of acquire.lua. `lease` is `None` where only Redis's clock can tell.
+    /// The first six arguments of acquire.lua. `lease` is `None` if Redis's clock is needed.
     pub(super) fn new_lease(
         &mut self,
         value: &Bytes,
@@ -178,8 +179,8 @@ impl Step {
     /// The eighth argument of acquire.lua.
     pub(super) fn seldom_needed(&mut self, lease: Option<LeaseTtl>, ttl: AskedTtl, adopted_ms: u64, allowed: &Allowed) {
         let mut word: SmallVec<[u8; 96]> = SmallVec::new();
-        // Arguments that are seldom needed share one word: each word costs Redis time, also where
-        // the script never reads it.
+        // Arguments that are seldom needed share one word: each word costs Redis time, even if the script never reads
+        // it.
         word.extend_from_slice(&allowed.rules.tag.0);
         put_number(&mut word, debt_ms(allowed));
         word.push(b' ');
@@ -197,7 +198,7 @@ impl Step {
         self.bytes(&word);
     }
 
-    /// Arguments 5 to 7 of extend.lua. `usual` is `None` where there is more to it than a TTL.
+    /// Arguments 5 to 7 of extend.lua. `usual` is `None` if more than a TTL is needed.
     pub(super) fn extended_lease(
         &mut self,
         usual: Option<LeaseTtl>,
@@ -224,10 +225,10 @@ impl Step {
         self.bytes(b"");
     }
 
-    /// A lease's TTL, what was asked for as a record holds it, and its record's TTL.
+    /// A lease's TTL, the requested TTL in the record's form, and its record's TTL.
     fn lease_ttl(&mut self, lease: LeaseTtl) {
         self.number(lease.ttl_ms.0);
-        // As many digits as the record has for it, so that the script only copies them.
+        // As many digits as in the record, so that the script only copies them.
         let mut asked = [b'0'; MS];
         let mut digits = Digits::new();
         let digits = digits.of(lease.asked_ms.0);
@@ -253,7 +254,7 @@ impl Step {
         self.bytes(if *stored == value[..] { b"" } else { &stored });
     }
 
-    /// What wrap.lua is told of one lock: 17 arguments.
+    /// The arguments of wrap.lua for one lock: 17.
     pub(super) fn script_lock(&mut self, place: KeyPlace, grant: Grant, allowed: &Allowed, who: &Who, monitor: bool) {
         let nothing;
         let terms = match &allowed.terms {
@@ -267,7 +268,7 @@ impl Step {
         let extend = ProofArguments::of_script(&terms.extend.0, allowed, who, monitor);
         let lenient = is_lenient(&terms.extend.0, &allowed.lock.facts);
         match place {
-            // The number of the namespace, by which the guard knows its locks.
+            // The number of the namespace, by which the guard recognises its locks.
             KeyPlace::ANY => self.bytes(format!("n{}", allowed.lock.target.namespace.0).as_bytes()),
             KeyPlace(place) => self.number(place as u64),
         }
@@ -285,7 +286,7 @@ impl Step {
         }
     }
 
-    /// What wrap.lua is told of guarded data: three words, and four for each of its locks.
+    /// The arguments of wrap.lua for guarded data: three words, and four for each of its locks.
     pub(super) fn script_data(&mut self, data: &ScriptData, who: &Who, prefix: &[u8]) {
         self.bytes(&data.guarded.key);
         self.letters(&[(data.enforced, b'e'), (data.unlocked == Unlocked::Allow, b'u'), (data.by_identity, b'i')]);
@@ -300,8 +301,7 @@ impl Step {
         }
     }
 
-    /// What a new lease is written with: the beginning of its record, the rules and how long a debt lives; flag
-    /// bits; fence.
+    /// The contents of a new lease's record: its beginning, the rules and the lifetime of a debt; flag bits; fence.
     fn grant(&mut self, grant: Grant, who: &Who, allowed: &Allowed) {
         let identity = who.identity(&allowed.rules);
         let mut head: SmallVec<[u8; 128]> = SmallVec::from_slice(&grant.0);
@@ -314,7 +314,7 @@ impl Step {
         self.fence(allowed);
     }
 
-    /// TTL by default, TTL at most, whether either is kept alive with the grace, and how much longer the
+    /// The default TTL, the longest TTL, which of them have keep-alive together with the grace, and how much longer the
     /// companion lives.
     fn terms(&mut self, allowed: &Allowed) {
         let obligations = &allowed.obligations;
@@ -359,7 +359,7 @@ fn distinctive(who: &Who, allowed: &Allowed) -> u8 {
     }
 }
 
-/// What was asked for: `-` no TTL, `@` a point in time, `+` so much more.
+/// The requested TTL: `-` no TTL, `@` a point in time, `+` an addition.
 fn put_asked(word: &mut SmallVec<[u8; 96]>, ttl: AskedTtl) {
     let (mark, number): (&[u8], _) = match ttl {
         AskedTtl::None | AskedTtl::Keep => {
@@ -377,7 +377,7 @@ fn put_asked(word: &mut SmallVec<[u8; 96]>, ttl: AskedTtl) {
     put_number(word, number.unsigned_abs());
 }
 
-/// Whether TTLs are kept alive, the grace, and how much longer than its lease a companion lives.
+/// Which TTLs have keep-alive, the grace, and how much longer than its lease a companion lives.
 fn put_keep_and_outlive(word: &mut SmallVec<[u8; 96]>, allowed: &Allowed) {
     word.push(b' ');
     word.extend_from_slice(&keep_and_grace(allowed));

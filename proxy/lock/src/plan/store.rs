@@ -1,4 +1,4 @@
-//! Storing a value: an acquire where the lock is free, an extension where it is the holder's.
+//! Storing a value: an acquire if the lock is free, an extension if it is the holder's.
 
 use bytes::Bytes;
 

@@ -1,6 +1,6 @@
-//! The step of the sweeper: what is known of locks that were found on the server, and a TTL for those that
-//! have none: a lease that is enforced only now gets the one that it would have been granted with, a lock without a
-//! record the ceiling where its namespace says so.
+//! The step of the sweeper: it describes locks that were found on the server, and sets a TTL for those without one. A
+//! lease that is enforced only now gets the TTL that it would have been granted with; a lock without a record gets the
+//! ceiling if its namespace says so.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::rules::Rules;
 use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs};
 
-/// What a sweep gives to the locks of one namespace that it finds without a TTL.
+/// The TTLs that a sweep sets for locks of one namespace without a TTL.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepTerms {
-    /// To one without a record, ms; 0: nothing.
+    /// For one without a record, ms; 0: none.
     ungoverned_ms: u64,
-    /// To one with a record; a TTL of 0: nothing, but its record lives on.
+    /// For one with a record; a TTL of 0: none, but its record lives longer.
     governed: LeaseTtl,
     keep_alive_ms: KeepAliveMs,
     outlive_ms: OutliveMs,
 }
 
 impl SweepTerms {
-    /// What follows from the rules of the namespace, and from what its policies say to an acquire that names no TTL.
+    /// Derived from the namespace's rules, and from its policies' obligations for an acquire without a TTL.
     pub fn new(obligations: &Obligations, rules: &Rules) -> SweepTerms {
         SweepTerms {
             ungoverned_ms: adopted_ttl(obligations, rules),
@@ -37,7 +37,7 @@ impl SweepTerms {
         }
     }
 
-    /// What has a lease kept alive that got its TTL now: as long as one that is granted now. `None` where it is not.
+    /// The keep-alive of a lease that just got its TTL: as for one that is granted now. `None` if it has none.
     pub fn kept(&self, db: u32, lock: &Bytes, lease: &RecordedLease) -> Option<IndexEntry> {
         let held = u64::try_from(lease.held.as_millis()).unwrap_or(u64::MAX);
         self.governed.kept.then(|| IndexEntry {
@@ -51,7 +51,7 @@ impl SweepTerms {
     }
 }
 
-/// Looks at these locks.
+/// Examines these locks.
 pub fn sweep(locks: &[(&[u8], &SweepTerms)], companion_prefix: &[u8]) -> Plan {
     let keys: Vec<&[u8]> = locks.iter().map(|(key, _)| *key).collect();
     let mut step = Step::new(&keys, companion_prefix, &[]);
@@ -64,7 +64,7 @@ pub fn sweep(locks: &[(&[u8], &SweepTerms)], companion_prefix: &[u8]) -> Plan {
     step.done(&scripts::SWEEP)
 }
 
-/// What a sweep found of one lock.
+/// The result of a sweep for one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swept {
     /// Its TTL, if it has one.
@@ -73,13 +73,12 @@ pub struct Swept {
     pub given: bool,
     /// Its lease, if it has a record.
     pub lease: Option<RecordedLease>,
-    /// What stands for its value: equal for equal ones. `None` for a deadline, and for a lock that is no
-    /// string.
+    /// A fingerprint of its value: equal for equal values. `None` for a deadline, and for a lock that is no string.
     pub value: Option<Bytes>,
 }
 
-/// Reads the answer of [`sweep`], one entry a lock; `None` in place of one that is gone. An answer
-/// that is none of the script's own is `None` as a whole.
+/// Parses the answer of [`sweep`], one entry per lock; `None` in place of one that is gone. `None` as a whole if the
+/// answer has not the script's form.
 pub fn swept(answer: &Value) -> Option<Vec<Option<Swept>>> {
     answer.as_items()?.iter().map(entry).collect()
 }

@@ -1,33 +1,33 @@
-//! The client that a step is planned for: its session, and the identity that it has under a namespace's rules.
+//! The client for which a step is planned: its session, and its identity under a namespace's rules.
 
 use crate::rules::{Rules, TrustAddress};
 use crate::token::{Identity, Process, SessionId};
 
-/// Who asks.
+/// The client of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Who {
     /// The connection.
     pub session: SessionId,
     /// The client, without its process.
     pub client: Identity,
-    /// Its application, where it says of itself which: by its ACL user, or else by its name.
+    /// Its application, if the client names it: by its ACL user, or else by its name.
     pub application: Option<Identity>,
-    /// Which process it is.
+    /// Its process.
     pub process: Process,
-    /// It is on the proxy's own machine.
+    /// Whether it is on the proxy's own machine.
     pub local: bool,
-    /// What its address says of it, where that is not for the rules to say.
+    /// How much its address identifies it, if the rules do not decide that.
     pub trust: Option<TrustAddress>,
     /// The logical database.
     pub db: u32,
     /// Whether a step may ask back for a process that was not looked up yet.
     pub may_ask_back: bool,
-    /// Records of a later version are about: an acquire looks at the record before it writes one.
+    /// Records of a later version exist: an acquire reads the record before it writes one.
     pub looks_first: bool,
 }
 
 impl Who {
-    /// What its address says of it under these rules.
+    /// How much its address identifies it under these rules.
     pub fn trust(&self, rules: &Rules) -> TrustAddress {
         self.trust.unwrap_or(rules.trust_address)
     }
@@ -38,13 +38,13 @@ impl Who {
             return application;
         }
         match (self.trust(rules), self.local) {
-            // The address is the process.
+            // The address identifies the process.
             (TrustAddress::Process, _) | (_, false) => self.client,
             (TrustAddress::Auto | TrustAddress::No, true) => self.client.with_process(self.process),
         }
     }
 
-    /// Whether the connection alone tells the client from others, whatever its process.
+    /// Whether the connection alone distinguishes the client from others, whatever its process.
     pub fn is_distinctive(&self, rules: &Rules) -> bool {
         self.application.is_some()
             || match self.trust(rules) {
@@ -54,7 +54,7 @@ impl Who {
             }
     }
 
-    /// Whether its identity can be told from others', or may turn out to be.
+    /// Whether its identity is distinctive, or may become so.
     pub(super) fn may_be_distinctive(&self, rules: &Rules) -> bool {
         let pending = Process::Pending;
         self.is_distinctive(rules)

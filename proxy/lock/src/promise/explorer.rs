@@ -1,7 +1,8 @@
-//! Every order of what may happen to three servers, their sentinels and two proxies, to a depth: the rules of this crate decide, and
-//! only what lies around them is made up. Server, sentinel and proxy of one number stand on one machine, which a cut parts from
-//! the others. What must not be: two clients that rely on one lock, and a guarded write of a client whose lease has had a
-//! successor. The shortest way to it is told. Each cure can be left out, and then must be missed.
+//! Explores every order of events for three servers, their sentinels and two proxies, up to a depth. This crate's rules
+//! decide, and only their environment is simulated. The server, sentinel and proxy with the same number are on one
+//! machine, which a cut separates from the others. Two things must never happen: two clients rely on one lock, or a
+//! client whose lease has had a successor makes a guarded write. The shortest way to a failure is reported. Each cure
+//! can be left out, and its absence must then be detected.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -13,33 +14,33 @@ use super::{Heard, MARGIN, Terms, knows_successors, most_since, now};
 use crate::era::{Era, Look, Reading, Reckoned};
 use crate::time::RedisTime;
 
-/// Steps from one state to another that are looked at in `make test`; `make soak` looks at more.
+/// The number of steps from the start that `make test` explores; `make soak` explores more.
 const DEPTH: usize = 5;
-/// All that is reckoned with is a whole number of these.
+/// All times are multiples of this.
 const TICK: Duration = Duration::from_secs(1_000);
-/// The lease that everybody asks for, in ticks, and the longest one once the ceiling is lower.
+/// The length of every requested lease, in ticks, and the longest one once the ceiling is lower.
 const LEASE: i16 = 2;
 const LOWER: i16 = 1;
-/// By so much a clock jumps.
+/// How far a clock jumps, in ticks.
 const JUMP: i16 = 2;
-/// So many faults in one history.
+/// The most faults in one history.
 const FAULTS: u8 = 3;
-/// A moment so far back does not differ from one before it.
+/// Moments further back than this many ticks are treated as equal.
 const LONG_AGO: i16 = 5;
 const SERVERS: usize = 3;
 
-/// Which cures are in.
+/// Which cures are active.
 #[derive(Clone, Copy)]
 struct Cures {
-    /// An extension asks what may be promised.
+    /// An extension checks what may be promised.
     bound: bool,
-    /// The era knows the number that the authority counts.
+    /// The era includes the authority's number.
     epoch: bool,
-    /// A guard asks whether a successor would be known.
+    /// A guard checks whether a successor would be known.
     guard: bool,
-    /// The entry knows the longest quarantine.
+    /// The entry includes the longest quarantine.
     longest: bool,
-    /// A jump of the clock begins an era.
+    /// A jump of the clock begins a new era.
     jump: bool,
     /// An era begins only when most sentinels name the primary.
     most: bool,
@@ -51,29 +52,29 @@ const ALL: Cures = Cures { bound: true, epoch: true, guard: true, longest: true,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Tick,
-    /// It stands still, and goes on where it was.
+    /// It stops, and later continues where it was.
     Freeze(usize),
     Wake(usize),
-    /// A machine is cut off from the others, and heard again.
+    /// A machine is cut off from the others, and reconnected.
     Cut(usize),
     Heal,
-    /// The sentinel beside it has it promoted.
+    /// The sentinel on its machine promotes it.
     Promote(usize),
-    /// Sentinels that hear one another tell what they know.
+    /// Sentinels that can reach each other exchange what they know.
     Gossip,
     /// A replica copies what its primary has.
     Copy(usize),
-    /// A server is started again, without its keys.
+    /// A server is restarted, without its keys.
     Empty(usize),
-    /// A server's clock jumps forward, seen by each proxy that reckons by it, and by one at least: they look each second.
+    /// A server's clock jumps forward, seen by each proxy that uses it, and by at least one: they look every second.
     Jump(usize),
     /// A proxy asks the sentinels and the server.
     Look(usize),
-    /// A proxy is started again.
+    /// A proxy is restarted.
     Restart(usize),
-    /// A proxy reads a lower ceiling.
+    /// A proxy reads a configuration with a lower ceiling.
     Reload(usize),
-    /// The client of a proxy acquires, extends, writes what is guarded.
+    /// The client of a proxy acquires, extends, or makes a guarded write.
     Acquire(usize),
     Extend(usize),
     Write(usize),
@@ -83,17 +84,17 @@ enum Event {
 struct Server {
     run: Arc<str>,
     is_frozen: bool,
-    /// It takes no writes.
+    /// It accepts no writes.
     is_replica: bool,
     clock: i16,
-    /// The lease that holds the lock, and when that ends by this clock.
+    /// The lease that holds the lock, and its end by this clock.
     lock: Option<(u8, i16)>,
-    /// The newest lease that it has a record of, and when it was granted by this clock.
+    /// The newest lease in its records, and when it was granted by this clock.
     record: Option<(u8, i16)>,
     era: Option<Era>,
 }
 
-/// What a sentinel names.
+/// What a sentinel knows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Named {
     epoch: u64,
@@ -105,7 +106,7 @@ struct Proxy {
     followed: Option<Named>,
     answers: [Option<(Named, i16)>; SERVERS],
     reckoned: Option<Reckoned>,
-    /// What it reckoned with last.
+    /// The era that it used last.
     known: Option<Era>,
     is_lower: bool,
 }
@@ -113,7 +114,7 @@ struct Proxy {
 #[derive(Clone, Copy, Hash)]
 struct Client {
     own: Option<u8>,
-    /// It relies on its lease until then.
+    /// Until when it relies on its lease.
     until: i16,
 }
 
@@ -126,13 +127,13 @@ struct World {
     cut_off: Option<usize>,
     proxies: [Proxy; 2],
     clients: [Client; 2],
-    /// The newest lease of which a client was told.
+    /// The newest lease that a client was told of.
     newest: u8,
-    /// How many faults may happen yet.
+    /// How many more faults may happen.
     faults: u8,
 }
 
-/// What must not be.
+/// What must never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     TwoHolders,
@@ -157,7 +158,7 @@ fn terms(proxy: &Proxy, cures: Cures) -> Terms<'static> {
 }
 
 impl World {
-    /// Everybody agrees on server 0, which has been the primary for long.
+    /// All agree on server 0, which has been the primary for a long time.
     fn new(cures: Cures) -> World {
         let named = Named { epoch: 1, server: 0 };
         let server = |run: &str| Server {
@@ -199,7 +200,7 @@ impl World {
         self.begun + ticks(at)
     }
 
-    /// What the clock of a server says at a moment.
+    /// The time of a server's clock at a moment.
     fn redis(&self, server: usize, at: i16) -> RedisTime {
         let ms = ticks(at + self.servers[server].clock).as_millis();
         RedisTime(1_000_000_000 + u64::try_from(ms).unwrap_or(0))
@@ -210,7 +211,7 @@ impl World {
         Some(())
     }
 
-    /// `None` where it cannot happen.
+    /// `None` if it cannot happen.
     fn happens(&mut self, event: Event, cures: Cures) -> Option<Result<(), Broken>> {
         match event {
             Event::Tick => self.now += 1,
@@ -247,7 +248,7 @@ impl World {
                 self.fault()?;
                 self.servers[server].clock += JUMP;
                 let mut is_seen = self.servers[server].is_replica;
-                // Twice, so that both know what the other has entered.
+                // Twice, so that both know the other's entry.
                 for proxy in [0, 1, 0, 1] {
                     if self.reckons_by(proxy, server) {
                         self.served_by(proxy)?;
@@ -263,7 +264,7 @@ impl World {
                 let is_lower = self.proxies[proxy].is_lower;
                 self.proxies[proxy] =
                     Proxy { followed: None, answers: [None; SERVERS], reckoned: None, known: None, is_lower };
-                // The other looks meanwhile: a quarantine is longer than a second.
+                // The other proxy looks in between: a quarantine is longer than a second.
                 for proxy in [proxy, 1 - proxy, proxy] {
                     self.look(proxy, cures);
                 }
@@ -281,7 +282,7 @@ impl World {
         Some(if both { Err(Broken::TwoHolders) } else { Ok(()) })
     }
 
-    /// The sentinel beside it needs the votes of most.
+    /// The sentinel on its machine needs the votes of most.
     fn promote(&mut self, server: usize) -> Option<()> {
         let voters = (0..SERVERS).filter(|other| self.reaches(server, *other));
         let views: Vec<Named> = voters.map(|other| self.sentinels[other]).collect();
@@ -311,7 +312,7 @@ impl World {
         (replica.lock, replica.record, replica.era) = (lock, record, era);
         let was_primary = !std::mem::replace(&mut replica.is_replica, true);
         if was_primary {
-            // A sentinel ends the connections of a server that it demotes, and a proxy looks before it serves over new ones.
+            // A sentinel closes the connections of a server that it demotes, and a proxy looks before it uses new ones.
             let followers = self.proxies.iter_mut();
             followers
                 .filter(|proxy| proxy.followed.is_some_and(|named| named.server == to))
@@ -371,7 +372,7 @@ impl World {
         })))
     }
 
-    /// The server that a client's command reaches by its proxy.
+    /// The server that a client's command reaches through its proxy.
     fn served_by(&self, proxy: usize) -> Option<usize> {
         let server = self.proxies[proxy].followed?.server;
         let Server { is_frozen, is_replica, .. } = self.servers[server];
@@ -425,7 +426,7 @@ impl World {
         Some(())
     }
 
-    /// Changes nothing here; so it can only break something.
+    /// Changes nothing here, so it can only reveal a failure.
     fn write(&self, client: usize, cures: Cures) -> Option<Result<(), Broken>> {
         let server = self.served_by(client)?;
         let own = self.clients[client].own?;
@@ -444,7 +445,7 @@ impl World {
         (passes && own < self.newest).then_some(Err(Broken::StaleWrite))
     }
 
-    /// The same for states that differ only in what nothing depends on any more.
+    /// Equal for states that differ only in what no longer matters.
     fn fingerprint(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         let ago = |at: i16| (self.now - at).min(LONG_AGO);
@@ -488,7 +489,7 @@ impl World {
     }
 }
 
-/// What may happen to any of them. Of servers without keys and of clocks that jump the third is like the second.
+/// All possible events. For servers without keys and for jumping clocks, the third server is like the second.
 fn all_events() -> Vec<Event> {
     let two = || 0..2;
     let plain = [Event::Tick, Event::Heal, Event::Gossip].into_iter();
@@ -501,13 +502,13 @@ fn all_events() -> Vec<Event> {
         .collect()
 }
 
-/// What was found: how many states, and the shortest way to one that must not be.
+/// The result: the number of states, and the shortest way to one that must never happen.
 struct Found {
     states: usize,
     broken: Option<(Broken, Vec<Event>)>,
 }
 
-/// Looks at every state that so many of these events lead to.
+/// Explores every state that this many of these events lead to.
 fn explore(events: &[Event], depth: usize, cures: Cures) -> Found {
     let mut seen = HashSet::new();
     let mut ways: Vec<(usize, Option<Event>)> = vec![(0, None)];
@@ -542,7 +543,7 @@ fn explore(events: &[Event], depth: usize, cures: Cures) -> Found {
     Found { states: seen.len(), broken: None }
 }
 
-/// Without a cure these events break a promise, in no more steps than that, and with all cures in no order.
+/// Without a cure these events break a promise, within this many steps; with all cures they do in no order.
 #[track_caller]
 fn misses(without: Cures, expected: Broken, events: &[Event], depth: usize) {
     let found = explore(events, depth, without);

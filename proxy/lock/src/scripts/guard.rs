@@ -1,6 +1,5 @@
-//! The guard around a script that computes names of keys, as text for Redis: `guard.lua`, and before it what it is
-//! told: the commands with the places of their keys, made from the one command table, and the globs of the
-//! configuration.
+//! The guard around a script that computes key names, as text for Redis: `guard.lua`, preceded by its data: the
+//! commands with the positions of their keys, from the one command table, and the globs of the configuration.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -14,20 +13,20 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::rules::Mode;
 use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
 
-/// The pattern of Lua for what `companion::is_prefix_mark` takes for one.
+/// The Lua pattern for names that `companion::is_prefix_mark` accepts.
 const MARKS: &str = "'^lw:{[^}]*}:lockwarden%-prefix$'";
-/// What begins the function that a guarded text is the body of: its parameters are all names that lead to the
-/// real `redis`, or to a way around the guard.
+/// The start of the function whose body is a guarded text: its parameters are all names that give access to the real
+/// `redis`, or a way around the guard.
 pub(crate) const HEAD: &str = "local f=function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy";
 
-/// What an answer of a guarded script begins with that is not the script's own.
+/// The start of a guarded script's answer that is not the script's own.
 pub const MARK: &str = "lockwarden:guard";
 
-/// Before 7.0 a server has every script that it knows as a global function of this name and 40 hexadecimal
+/// Before 7.0, a server keeps every script that it knows as a global function with this prefix and 40 hexadecimal
 /// digits, which no parameter can hide.
 const OTHER_SCRIPT: &str = "f_";
 
-/// Whether a text may call another script around the guard.
+/// Whether a text may call another script, bypassing the guard.
 pub(crate) fn may_call_others(text: &[u8]) -> bool {
     memchr::memmem::find_iter(text, OTHER_SCRIPT).any(|at| {
         let name = text[at + OTHER_SCRIPT.len()..].iter().take(40);
@@ -35,25 +34,25 @@ pub(crate) fn may_call_others(text: &[u8]) -> bool {
     })
 }
 
-/// Whether a text may run otherwise behind the guard though nothing is refused: it may call another script, or speaks of what the
-/// guard hides.
+/// Whether a text may run differently behind the guard even though nothing is refused: it may call another script, or
+/// it mentions what the guard hides.
 pub(crate) fn may_be_noticed(text: &[u8]) -> bool {
     let has = |word: &str| memchr::memmem::find(text, word.as_bytes()).is_some();
     may_call_others(text) || has("fenv") || has("newproxy")
 }
 
-/// Whether a text surely has room for the guard's few local variables beside its own: Lua lets a function have 200.
+/// Whether a text certainly has room for the guard's few local variables besides its own: Lua allows 200 per function.
 pub(crate) fn has_room(text: &[u8]) -> bool {
     memchr::memmem::find_iter(text, "local").count() <= 150
 }
 
-/// The guard for one configuration: which keys are locks, and which of them are enforced.
+/// The guard for one configuration: which keys are locks, and which of these are enforced.
 #[derive(Debug)]
 pub struct Guard {
     text: String,
-    /// The same for a text that speaks of global variables as such, or makes functions at run time.
+    /// The same for a text that uses global variables as such, or makes functions at run time.
     with_globals: String,
-    /// Tells guards apart.
+    /// Distinguishes guards.
     digest: [u8; 20],
     enforces: bool,
 }
@@ -67,7 +66,7 @@ impl PartialEq for Guard {
 impl Eq for Guard {}
 
 impl Guard {
-    /// Of these namespaces; `None` where there is none, so that there is nothing to watch for.
+    /// For these namespaces; `None` if there are none, so that there is nothing to guard.
     pub fn new(namespaces: &Namespaces, mode: &dyn Fn(NamespaceId) -> Mode, prefix: &[u8]) -> Option<Guard> {
         let mut all = namespaces.globs().map(|(namespace, _)| mode(namespace)).peekable();
         all.peek()?;
@@ -110,20 +109,20 @@ impl Guard {
         Some(Guard { text, with_globals, digest, enforces })
     }
 
-    /// Whether it refuses anything: it only notes what it would refuse where nothing is enforced.
+    /// Whether it refuses anything: where nothing is enforced, it only records what it would refuse.
     pub fn enforces(&self) -> bool {
         self.enforces
     }
 
-    /// What stands between this text of the application and that which follows the guard.
+    /// The text between this text of the application and the one after the guard.
     pub fn behind(&self, text: &[u8]) -> &str {
         let speaks_of = |word: &str| memchr::memmem::find(text, word.as_bytes()).is_some();
         if speaks_of("_G") || speaks_of("load") { &self.with_globals } else { &self.text }
     }
 }
 
-/// Every command with three letters: which arguments it writes, which it reads, and what is more; see guard.lua. And
-/// four digits for each letter: where those begin whose name begins with it, from 1.
+/// Every command with three letters: which arguments it writes, which it reads, and further properties; see guard.lua.
+/// And four digits for each initial letter: where the commands that begin with it start, from 1.
 static COMMANDS: LazyLock<(String, String)> = LazyLock::new(|| {
     let (mut commands, mut beginnings) = (String::new(), String::new());
     let mut all: Vec<_> = rows().filter(|row| !row.name.contains('|')).collect();
@@ -152,7 +151,7 @@ static COMMANDS: LazyLock<(String, String)> = LazyLock::new(|| {
     (commands, beginnings)
 });
 
-/// The letter of guard.lua for places; any argument where it has none.
+/// The letter of guard.lua for these positions; that for any argument if there is no special one.
 fn letter(places: Places) -> char {
     match places {
         Places::None => '.',
@@ -172,7 +171,7 @@ fn letter(places: Places) -> char {
     }
 }
 
-/// Bytes as Lua spells them.
+/// Bytes as a Lua string.
 fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from("'");
     for &byte in bytes {

@@ -1,14 +1,13 @@
-//! Which commands the steps use, taken from their texts, and the check that goes in front of a step of a user
-//! whose rights are not known: it tries every one of them, changes nothing, and names what is missing.
-//! Everything that speaks of the rights of a user (error lines, `check --backend`, the page of the
-//! documentation) takes them from here.
+//! Which commands the steps use, taken from their texts; and the check that is put before a step of a user whose rights
+//! are unknown: it tests every one of these commands, changes nothing, and names what is missing. Everything that
+//! mentions a user's rights (error lines, `check --backend`, the page of the documentation) takes them from here.
 
 use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::packed;
 
-/// How a command can be tried so that nothing is changed: its words, `KEY` in place of a key.
+/// How a command can be tested without changing anything: its arguments, with `KEY` in place of a key.
 struct Trial {
     command: &'static str,
     words: &'static [&'static str],
@@ -20,8 +19,8 @@ const fn trial(command: &'static str, words: &'static [&'static str]) -> Trial {
     Trial { command, words }
 }
 
-/// Every command that a step may use. Those that take memory stand first: on a server before 7.0, which
-/// has to be tried with the commands themselves, the others would let them pass when it is out of memory.
+/// Every command that a step may use. Those that need memory come first: on a server before 7.0 the commands themselves
+/// must be tested, and the others would let these pass when the server is out of memory.
 const TRIALS: &[Trial] = &[
     trial("set", &["'SET'", KEY, "''", "'NX'", "'XX'"]),
     trial("setrange", &["'SETRANGE'", KEY, "0", "''"]),
@@ -60,9 +59,9 @@ const TRIALS: &[Trial] = &[
     trial("zscore", &["'ZSCORE'", KEY, "''"]),
 ];
 
-/// Commands without which a step does all the same. `SELECT`: a script of the application that may not
-/// use it has selected nothing. `PEXPIRETIME`, which 6.2 does not have: `PTTL` and `TIME` tell it, too.
-/// The others wake those who wait for a lock that an operator ended; they try again anyway.
+/// Commands without which a step works too. `SELECT`: a script of the application that may not use it has selected
+/// nothing. `PEXPIRETIME`, which 6.2 does not have: `PTTL` and `TIME` give the same. The others wake clients that wait
+/// for a lock which an operator ended; they try again anyway.
 const DISPENSABLE: &[&str] = &["select", "pexpiretime", "publish", "lrange", "lpush"];
 
 /// The commands that a step's text calls by name, as ACLs name them, sorted.
@@ -79,10 +78,10 @@ pub(super) fn commands(text: &str) -> Vec<&'static str> {
     found
 }
 
-/// The functions by which the scripts give commands to Redis.
+/// The functions by which the scripts call Redis commands.
 const CALLS: [&str; 4] = ["call", "try", "run", "read"];
 
-/// The words by which a command can be tried on a key so that nothing is changed, where it is one of ours.
+/// The arguments by which a command can be tested on a key without changing anything, if it is one of ours.
 pub(super) fn words<'a>(command: &str, key: &'a [u8]) -> Option<Vec<&'a [u8]>> {
     let trial = TRIALS.iter().find(|trial| trial.command == command)?;
     let word = |word: &&'static str| match *word {
@@ -92,24 +91,24 @@ pub(super) fn words<'a>(command: &str, key: &'a [u8]) -> Option<Vec<&'a [u8]>> {
     Some(trial.words.iter().map(word).collect())
 }
 
-/// Whether a step cannot do without a command.
+/// Whether a step requires a command.
 pub(super) fn is_needed(command: &str) -> bool {
     !DISPENSABLE.contains(&command)
 }
 
-/// What the check is made of.
+/// The contents of the check.
 pub(super) struct Check<'a> {
-    /// The commands that it tries.
+    /// The commands that it tests.
     pub commands: &'a [&'static str],
     /// A lock, in Lua.
     pub lock: &'static str,
     /// A companion, in Lua.
     pub companion: &'static str,
-    /// Whether the last argument is the application's own command, which is tried and taken away.
+    /// Whether the last argument is the application's own command, which is tested and removed.
     pub takes_own: bool,
 }
 
-/// The check as Lua, to be put in front of a step; `check.lua` says what it does.
+/// The check as Lua, to be put before a step; `check.lua` documents it.
 pub(super) fn check(check: &Check<'_>) -> String {
     let mut words = String::new();
     for trial in TRIALS {
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
     use crate::scripts::all;
 
-    /// Every word in capitals that is called, in whatever spelling, is a command that can be tried.
+    /// Every word in capitals that is called, in any spelling, is a command that can be tested.
     #[test]
     fn every_command_that_a_script_calls_is_known() {
         for script in all() {

@@ -1,4 +1,4 @@
-//! Asks the policies about every lock of a command: which operations it may come to, and in which words.
+//! Asks the policies about every lock of a command: about which operations, and in which terms.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::rules::{Mode, Rules};
 use crate::time::AskedMs;
 use crate::token::{FencingToken, looks_like_deadline, stored_form};
 
-/// What a script may do to a lock, in the order in which its chain is asked.
+/// The things that a script may do to a lock, in the order in which its chain is asked.
 const DEEDS: [Operation; 3] = [Operation::Acquire, Operation::Extend, Operation::Release];
 
 /// Asks the chain about every lock of a command.
@@ -33,18 +33,17 @@ pub fn judge(
         let decision = match command.op() {
             None => ask(Operation::Write),
             Some(LockOp::Wrapped { .. }) => {
-                // Only its run tells which of these it does, and a policy cannot be asked in the
-                // middle of a step.
+                // Only its run shows which of these it does, and a policy cannot be asked in the middle of a step.
                 let said = Said::Script(Box::new(DEEDS.map(ask)));
                 return Judged { lock, said };
             }
-            // The value that is replaced may be a deadline that has passed: then it is a take-over.
+            // The value to be replaced may be a deadline that has passed: then this is a take-over.
             Some(LockOp::Store { comparison: Some(comparison), only_if_exists: true, .. })
                 if may_take_over(comparison) =>
             {
                 with_take_over(ask(Operation::Extend), ask(Operation::TakeOver))
             }
-            // Where the lock is free it is an acquire, where it is the holder's an extension.
+            // An acquire if the lock is free, an extension if it is the holder's.
             Some(LockOp::Store { only_if_exists: false, wants_old: false, .. } | LockOp::Take { .. }) => {
                 either(ask(Operation::Acquire), ask(Operation::Extend))
             }
@@ -56,8 +55,8 @@ pub fn judge(
     locks.into_iter().enumerate().map(judge_one).collect()
 }
 
-/// A command that may turn out as one or the other: refused where an acquire is; where only an
-/// extension is refused, no proof will do.
+/// A command that may turn out as either: refused if an acquire is refused; if only an extension is refused, no proof
+/// is sufficient.
 fn either(acquire: Decision, extend: Decision) -> Decision {
     let mut obligations = acquire.obligations.merge(extend.obligations);
     if let Verdict::Deny(_) = extend.verdict {
@@ -72,14 +71,14 @@ fn either(acquire: Decision, extend: Decision) -> Decision {
     }
 }
 
-/// A comparison with a deadline is how a waiter takes over in one command: what it compared with
-/// has passed, and no other client was faster.
+/// A comparison with a deadline is how a waiting client takes over in one command: the compared deadline has passed,
+/// and no other client was faster.
 fn may_take_over(comparison: &Comparison) -> bool {
     let claim = comparison.names().map(|claim| claim.expose());
     claim.is_some_and(|claim| looks_like_deadline(claim))
 }
 
-/// An extension that may turn out as a take-over, where that is allowed, too.
+/// An extension that may turn out as a take-over, if that is allowed too.
 fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
     let mut obligations = extend.obligations.clone();
     match take_over.verdict {
@@ -111,7 +110,7 @@ fn question<'a>(
         Command::Lock(command) => traits(&command.op),
         Command::Opaque(command) => (AskedTtl::None, false, command.kind == OpaqueKind::Script),
     };
-    // An extension without a TTL that names no value is PERSIST to a policy, compared first or not.
+    // For a policy, an extension with neither TTL nor value is PERSIST, with or without a comparison.
     let persists = matches!(command.op(), Some(LockOp::Extend { .. })) && asked == AskedTtl::None;
     let ttl_ms = match asked {
         AskedTtl::None => None,
@@ -120,7 +119,7 @@ fn question<'a>(
             let at = u64::try_from(at).unwrap_or(0);
             Some(at.saturating_sub(circumstances.time.0))
         }
-        // What is left is known to the script alone; it was under the ceiling when it was set.
+        // Only the script knows the remaining TTL; it was below the ceiling when it was set.
         AskedTtl::Keep => Some(1),
         AskedTtl::Further(ms) => Some(u64::try_from(ms).unwrap_or(0)),
     };
@@ -142,7 +141,7 @@ fn question<'a>(
             .with_if(circumstances.transactional, Traits::TRANSACTIONAL)
             .with_if(scripted, Traits::SCRIPTED)
             .with_if(rules.mode == Mode::Monitor, Traits::MONITORED)
-            // Who gives back need not be who took: that it was refused itself says nothing.
+            // A lock may be released by another client than took it: that this client itself was refused shows nothing.
             .with_if(facts.refused_since && !rules.hand_over, Traits::REFUSED_SINCE)
             .with_if(facts.shared_token, Traits::SHARED_TOKEN),
         fencing_token: own.map_or(FencingToken(0), |own| own.fence),
@@ -156,7 +155,7 @@ fn question<'a>(
     }
 }
 
-/// The TTL that an operation asks for, whether it is conditional, and whether a script asks.
+/// The requested TTL of an operation, whether it is conditional, and whether a script requests it.
 fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
     match op {
         LockOp::Acquire { ttl, reply, .. } => (*ttl, true, matches!(reply, AcquireReply::Scripted(_))),
@@ -168,7 +167,7 @@ fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
         }
         LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
         LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
-        // What TTL it will ask for is known to the script alone; that it has one is believed.
+        // Only the script knows which TTL it will request; it is assumed to request one.
         LockOp::Wrapped { .. } => (AskedTtl::Keep, true, true),
     }
 }

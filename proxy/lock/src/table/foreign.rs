@@ -1,6 +1,5 @@
-//! Commands that are not in the table: those of modules and of newer servers, as the server's own
-//! `COMMAND` describes them. Owns what was learned and where such a command's keys may stand; asking
-//! the server and reading its answer is the caller's.
+//! Commands that are not in the table: those of modules and of newer servers, as the server's own `COMMAND` describes
+//! them. Owns what was learned and where such a command's keys may be; the caller asks the server and reads its reply.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use super::keys::range_end;
 use super::{Access, Arguments};
 
-/// What the server says of one of its commands.
+/// What the server reports about one of its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignSpec {
     /// The number of arguments with the name; a negative one is a minimum.
@@ -17,7 +16,7 @@ pub struct ForeignSpec {
     pub write: bool,
     /// Flagged `readonly`.
     pub readonly: bool,
-    /// Flagged `movablekeys`: the three numbers below do not tell all keys.
+    /// Flagged `movablekeys`: the three numbers below do not give all keys.
     pub movable_keys: bool,
     /// The first key; 0 if there is none.
     pub first: i64,
@@ -25,11 +24,11 @@ pub struct ForeignSpec {
     pub last: i64,
     /// The distance between keys.
     pub step: i64,
-    /// Its ACL categories, where the server tells them.
+    /// Its ACL categories, if the server reports them.
     pub categories: Option<Categories>,
 }
 
-/// The ACL categories that tell what a command may do to keys which it does not name.
+/// The ACL categories that show what a command may do to keys which it does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Categories(u8);
 
@@ -39,7 +38,7 @@ impl Categories {
     const SCRIPTING: u8 = 4;
     const ADMIN: u8 = 8;
 
-    /// Those among these words, each as the server says it: `@write`.
+    /// Those of these words that are such categories, in the server's spelling: `@write`.
     pub fn of<'a>(words: impl Iterator<Item = &'a [u8]>) -> Categories {
         let bit = |word: &[u8]| match word {
             b"@write" => Categories::WRITE,
@@ -56,7 +55,7 @@ impl Categories {
     }
 }
 
-/// What a command may reach beside the keys that it names.
+/// What a command may reach besides the keys that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Nothing that matters to a lock.
@@ -68,9 +67,9 @@ pub enum Reach {
 }
 
 impl ForeignSpec {
-    /// What it may reach beside the keys that it names: any key where it runs scripts, or writes the key space and names no
-    /// key, as a `FLUSHALL` by another name. A module's command that writes and names no key has an index or a graph of its
-    /// own; of a server that tells no categories that is not believed.
+    /// What it may reach besides the keys that it names. It is any key if the command runs scripts, or writes the key
+    /// space and names no key, like a renamed `FLUSHALL`. A module's command that writes and names no key has its own
+    /// index or graph; this is not assumed for a server that reports no categories.
     pub fn reach(&self) -> Reach {
         let names_none = self.first == 0 && !self.movable_keys;
         let Some(categories) = self.categories else {
@@ -89,39 +88,39 @@ impl ForeignSpec {
         }
     }
 
-    /// What it may do to its keys. Only a command that says it reads, and does not say it writes,
-    /// is taken for a read: what runs scripts says neither.
+    /// What it may do to its keys. Only a command that is flagged as reading, and not as writing, counts as a read:
+    /// commands that run scripts have neither flag.
     pub const fn access(&self) -> Access {
         if self.readonly && !self.write { Access::Read } else { Access::Write }
     }
 }
 
-/// The server's commands by name. Bounded: a server that claims more is not believed.
+/// The server's commands by name. Bounded: beyond the limit a server's claims are ignored.
 #[derive(Clone, Debug, Default)]
 pub struct ForeignTable {
     specs: HashMap<Box<[u8]>, ForeignSpec>,
     other_names: bool,
-    /// What the server said when it was asked for a name that it does not list; `None` where it has no such command.
+    /// What the server reported when asked for a name that it does not list; `None` if it has no such command.
     asked: HashMap<Box<[u8]>, Option<ForeignSpec>>,
     set_conditions: Vec<&'static str>,
 }
 
-/// What is known of a name that our own table does not have.
+/// What is known of a name that is not in our own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// The server has this command.
     Has(ForeignSpec),
     /// The server has no such command.
     HasNot,
-    /// It may have one by this name and was not asked yet.
+    /// It may have a command by this name and was not yet asked.
     NotAsked,
-    /// So many names were asked for that no further one is.
+    /// So many names were already asked for that no further one is.
     TooMany,
-    /// The server does not tell which commands it has.
+    /// The server does not report which commands it has.
     Untold,
 }
 
-/// The conditions on the stored value that some servers take in a `SET`.
+/// The conditions on the stored value that some servers support in `SET`.
 pub const SET_CONDITIONS: [&str; 4] = ["IFEQ", "IFNE", "IFDEQ", "IFDNE"];
 
 impl ForeignTable {
@@ -129,11 +128,11 @@ impl ForeignTable {
     pub const MAX_COMMANDS: usize = 8_192;
     /// The longest name that is kept, in bytes, a subcommand's with its family.
     pub const MAX_NAME_BYTES: usize = 128;
-    /// The most names that the server is asked for, because it does not list them.
+    /// The most names for which the server is asked because it does not list them.
     pub const MAX_ASKED: usize = 1_024;
 
-    /// Adds a command, or a subcommand as `family|subcommand`. Returns whether there was room; a
-    /// command that was not kept counts as unknown, which is the stricter side.
+    /// Adds a command, or a subcommand as `family|subcommand`. Returns whether there was room; a command that was not
+    /// stored counts as unknown, which is the stricter choice.
     pub fn insert(&mut self, name: &[u8], spec: ForeignSpec) -> bool {
         let fits = name.len() <= Self::MAX_NAME_BYTES && self.specs.len() < Self::MAX_COMMANDS;
         if fits {
@@ -142,7 +141,7 @@ impl ForeignTable {
         fits
     }
 
-    /// What the server said about a request's subcommand, else about its command.
+    /// What the server reported about a request's subcommand, otherwise about its command.
     pub fn find(&self, args: &(impl Arguments + ?Sized)) -> Option<&ForeignSpec> {
         if args.is_empty() || args.arg(0).contains(&b'|') {
             return None;
@@ -151,13 +150,13 @@ impl ForeignTable {
         subcommand.or_else(|| self.get(&[args.arg(0)]))
     }
 
-    /// Notes that the server goes by other names than it lists: `rename-command`, after which
-    /// `COMMAND` goes on to say the old name.
+    /// Records that the server uses other names than it lists: `rename-command`, after which `COMMAND` still reports
+    /// the old name.
     pub fn note_other_names(&mut self) {
         self.other_names = true;
     }
 
-    /// Takes in what the server says of a name that it does not list, or of a subcommand as `name|subcommand`.
+    /// Adds what the server reports about a name that it does not list, or about a subcommand as `name|subcommand`.
     pub fn learn(&mut self, name: &[u8], found: Option<ForeignSpec>) {
         if self.asked.len() < Self::MAX_ASKED && name.len() <= Self::MAX_NAME_BYTES {
             self.asked.insert(name.to_ascii_lowercase().into(), found);
@@ -182,7 +181,7 @@ impl ForeignTable {
         match subcommand.or_else(|| find_in(&self.asked, &[args.arg(0)])) {
             Some(Some(spec)) => Said::Has(*spec),
             Some(None) => Said::HasNot,
-            // A client that makes up names is not to make the proxy ask for each.
+            // A client that invents names must not make the proxy ask for each of them.
             None if self.asked.len() == Self::MAX_ASKED => Said::TooMany,
             None => Said::NotAsked,
         }
@@ -193,12 +192,12 @@ impl ForeignTable {
         self.specs.contains_key(name.as_bytes())
     }
 
-    /// Notes which conditions `SET` takes, from what the server says in `COMMAND DOCS`.
+    /// Records which conditions `SET` supports, from the server's `COMMAND DOCS`.
     pub fn note_set_conditions(&mut self, takes: impl Fn(&str) -> bool) {
         self.set_conditions = SET_CONDITIONS.into_iter().filter(|word| takes(word)).collect();
     }
 
-    /// Whether `SET` takes this condition, in capitals.
+    /// Whether `SET` supports this condition, in capitals.
     pub fn takes_in_set(&self, condition: &str) -> bool {
         self.set_conditions.contains(&condition)
     }
@@ -224,7 +223,7 @@ impl ForeignTable {
     }
 }
 
-/// What a map has for these parts of a name together.
+/// The map's entry for the concatenated parts of a name.
 fn find_in<'a, T>(map: &'a HashMap<Box<[u8]>, T>, parts: &[&[u8]]) -> Option<&'a T> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     if length > ForeignTable::MAX_NAME_BYTES {
@@ -240,15 +239,15 @@ fn find_in<'a, T>(map: &'a HashMap<Box<[u8]>, T>, parts: &[&[u8]]) -> Option<&'a
     map.get(&name[..end])
 }
 
-/// The name of a command that the server has, for error lines and the log, which name commands as our own table does. It is
-/// kept for good, so there is a bound.
+/// The name of a command that the server has, for error lines and the log, which use the spelling of our own table. It
+/// is kept for the life of the process, so their number is limited.
 pub fn lasting_name(name: &[u8]) -> &'static str {
     static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     keep(&mut kept, name).unwrap_or("unknown")
 }
 
-/// The most names that are kept for good.
+/// The most names that are kept.
 const MAX_KEPT: usize = 1_024;
 
 fn keep(kept: &mut BTreeSet<&'static str>, name: &[u8]) -> Option<&'static str> {
@@ -264,8 +263,8 @@ fn keep(kept: &mut BTreeSet<&'static str>, name: &[u8]) -> Option<&'static str> 
     Some(lasting)
 }
 
-/// Calls `each` with everything that may be a key. Where the server does not know the command
-/// either, or says that its keys move, that is every argument behind the name.
+/// Calls `each` with everything that may be a key. If the server does not know the command either, or reports that its
+/// keys move, that is every argument after the name.
 pub fn for_each_foreign_key<'a, A: Arguments + ?Sized>(
     spec: Option<&ForeignSpec>,
     args: &'a A,
@@ -281,7 +280,7 @@ pub fn for_each_foreign_key<'a, A: Arguments + ?Sized>(
     }
 }
 
-/// The range as positions; numbers that make no sense make every argument a key.
+/// The range as positions; invalid numbers make every argument a key.
 fn range_of(spec: &ForeignSpec, argc: usize) -> (usize, usize, usize) {
     let everything = (1, argc, 1);
     if spec.first == 0 {
@@ -384,7 +383,7 @@ mod tests {
         assert_eq!(told(&config, none), Reach::Server);
         assert_eq!(told(&["@slow", "@scripting"], WRITE), Reach::AnyKey);
         assert_eq!(told(&flush, WRITE), Reach::Nothing);
-        // A server that tells none.
+        // A server that reports none.
         assert_eq!((none.reach(), WRITE.reach()), (Reach::AnyKey, Reach::Nothing));
         let reading = ForeignSpec { write: false, ..none };
         assert_eq!(reading.reach(), Reach::Nothing);

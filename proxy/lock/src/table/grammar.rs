@@ -1,28 +1,28 @@
-//! Options among which keys hide, walked as Redis walks them: each word with the operands that it
-//! takes, so that a key or a value which looks like a word does not mislead. Where a word is not
-//! understood the walk stops, and the caller treats what is left with suspicion.
+//! Options that may be followed by keys, walked as Redis walks them: each option with its operands, so that a key or a
+//! value which looks like an option does not mislead. At an unknown word the walk stops, and the caller treats the rest
+//! with suspicion.
 
 use lockwarden_lua::is_option;
 
 use super::Arguments;
 
-/// An option word, and what it takes.
+/// An option, and its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     /// In lower case.
     pub(crate) name: &'static str,
-    /// How many arguments belong to it, at least, when more is to come.
+    /// How many arguments follow it, at least, if the command continues after them.
     pub(crate) operands: usize,
-    /// What its operands are.
+    /// The role of its operands.
     pub(crate) role: Role,
 }
 
-/// What stands behind a word.
+/// What follows an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Nothing that is a key.
     Option,
-    /// A key that is stored to.
+    /// A key that is written.
     Destination,
     /// All keys, up to the end.
     Keys,
@@ -41,7 +41,7 @@ const fn word(name: &'static str, operands: usize, role: Role) -> Word {
     Word { name, operands, role }
 }
 
-/// Those of `BITFIELD` that write nothing; `OVERFLOW` is about later writes.
+/// The options of `BITFIELD` that write nothing; `OVERFLOW` is about later writes.
 const BITFIELD_READS: Grammar =
     Grammar { command: "bitfield", words: &[word("get", 2, Role::Option), word("overflow", 1, Role::Option)] };
 
@@ -101,11 +101,11 @@ const MIGRATE: Grammar = Grammar {
     ],
 };
 
-/// Those in which keys of a write may hide.
+/// The grammars in which keys of a write may be hidden.
 pub(crate) const GRAMMARS: [Grammar; 6] = [BITFIELD_READS, SORT, GEORADIUS, XREAD, XREADGROUP, MIGRATE];
 
 impl Grammar {
-    /// The word that argument `at` is, if all its operands are there.
+    /// The option at argument `at`, if all its operands are there.
     fn word_at(self, args: &(impl Arguments + ?Sized), at: usize) -> Option<&'static Word> {
         #[cfg(test)]
         let words = super::replaced::words_of(self);
@@ -116,7 +116,7 @@ impl Grammar {
     }
 }
 
-/// Whether `BITFIELD` has nothing but operations that read.
+/// Whether `BITFIELD` has only operations that read.
 pub(super) fn bitfield_only_reads(args: &(impl Arguments + ?Sized)) -> bool {
     let mut at = 2;
     while at < args.len() {
@@ -128,14 +128,12 @@ pub(super) fn bitfield_only_reads(args: &(impl Arguments + ?Sized)) -> bool {
     true
 }
 
-/// Positions that `SORT` may store to: behind each `STORE`, or all that is left behind a word that
-/// is not understood.
+/// Positions that `SORT` may write: after each `STORE`, or the whole rest after an unknown word.
 pub(super) fn each_sort_key(args: &(impl Arguments + ?Sized), each: impl FnMut(usize)) {
     each_destination(SORT, args, 2, each);
 }
 
-/// Positions that `GEORADIUS` may store to: behind each `STORE` and `STOREDIST`, or all that is
-/// left behind a word that is not understood.
+/// Positions that `GEORADIUS` may write: after each `STORE` and `STOREDIST`, or the whole rest after an unknown word.
 pub(super) fn each_georadius_key(args: &(impl Arguments + ?Sized), options: usize, each: impl FnMut(usize)) {
     each_destination(GEORADIUS, args, options, each);
 }
@@ -153,8 +151,8 @@ fn each_destination(grammar: Grammar, args: &(impl Arguments + ?Sized), mut at: 
     }
 }
 
-/// Where the streams of `XREAD` or `XREADGROUP` begin; else the first word that is not understood,
-/// or the end.
+/// The position at which the streams of `XREAD` or `XREADGROUP` begin; as an error the position of the first unknown
+/// word, or the end.
 pub(super) fn streams_begin(args: &(impl Arguments + ?Sized), group: bool) -> Result<usize, usize> {
     let grammar = if group { XREADGROUP } else { XREAD };
     let mut at = 1;
@@ -168,8 +166,8 @@ pub(super) fn streams_begin(args: &(impl Arguments + ?Sized), group: bool) -> Re
     Err(at)
 }
 
-/// From where to where the keys of `MIGRATE` stand: the one at 3, those behind `KEYS` where that is
-/// empty, or all from 3 where the options are not understood.
+/// The range of the keys of `MIGRATE`: the one at 3, those after `KEYS` if that one is empty, or all from 3 if the
+/// options are not understood.
 pub(super) fn migrated_keys(args: &(impl Arguments + ?Sized)) -> (usize, usize) {
     const KEY: usize = 3;
     let mut at = 6;

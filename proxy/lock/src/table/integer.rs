@@ -1,7 +1,7 @@
-//! Numbers as Redis reads them from arguments. Nothing here is lenient: what this accepts and what
-//! Redis accepts are the same strings.
+//! Numbers as Redis reads them from arguments. Nothing here is lenient: this code and Redis accept exactly the same
+//! strings.
 
-/// Not an integer as Redis writes them, or not within 64 bits. Prints as Redis answers it.
+/// Not an integer in Redis's spelling, or not within 64 bits. Prints as Redis's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ERR value is not an integer or out of range")]
 pub struct NotAnInteger;
@@ -23,7 +23,7 @@ pub fn parse_integer(bytes: &[u8]) -> Result<i64, NotAnInteger> {
         [b'1'..=b'9', ..] if bytes.len() <= MAX_INTEGER_BYTES => {}
         _ => return Err(NotAnInteger),
     }
-    // Counted downwards, because the smallest integer has no positive twin.
+    // Counted downwards, because the smallest integer has no positive counterpart.
     let value = digits.iter().try_fold(0_i64, |value, &digit| match digit {
         b'0'..=b'9' => value.checked_mul(10)?.checked_sub(i64::from(digit - b'0')),
         _ => None,

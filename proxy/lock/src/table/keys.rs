@@ -1,14 +1,14 @@
-//! Where the keys of a request stand, computed from its row alone. A number of keys that does not
-//! fit is answered here, in Redis's words; a request that Redis will refuse for its number of
-//! arguments is not. Options in which keys may hide are walked in `grammar`.
+//! The positions of a request's keys, computed from its row alone. An invalid number of keys is reported here, in
+//! Redis's words; a request that Redis will refuse for its number of arguments is not. Options that may be followed by
+//! keys are walked in `grammar`.
 
 use super::grammar::{bitfield_only_reads, each_georadius_key, each_sort_key};
 use super::grammar::{migrated_keys, streams_begin};
 use super::integer::{NotAnInteger, parse_integer};
 use super::{Access, Arguments, CommandSpec, CountRule, KeySpec, arity_ok};
 
-/// Why the keys of a request cannot be told. Prints as the error reply that Redis gives, without
-/// the `-` before and the line end behind.
+/// Why the keys of a request cannot be determined. Prints as Redis's error reply, without the `-` before and the line
+/// end after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The number of keys is no integer.
@@ -23,7 +23,7 @@ pub enum KeyError {
     /// More keys announced than there are arguments.
     #[error("ERR Number of keys can't be greater than number of args")]
     CountBeyondArguments,
-    /// No integer, or below 1, where Redis has one text for both.
+    /// No integer, or below 1, for which Redis has one text.
     #[error("ERR numkeys should be greater than 0")]
     CountNotPositive,
     /// A sorted-set command with a number of keys below 1.
@@ -38,28 +38,26 @@ pub enum KeyError {
     /// `MSETEX` with more pairs announced than there are.
     #[error("ERR wrong number of key-value pairs")]
     MissingPairs,
-    /// What Redis calls a syntax error.
+    /// Redis's syntax error.
     #[error("ERR syntax error")]
     Syntax,
-    /// Pairs of which one is cut in half.
+    /// Pairs of which the last is incomplete.
     #[error("ERR wrong number of arguments for '{command}' command")]
     OddPairs {
         /// The command in lower case.
         command: &'static str,
     },
-    /// Streams and their ids are not the same number. Redis names `XREAD` for both commands.
+    /// Streams and their ids differ in number. Redis names `XREAD` for both commands.
     #[error("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.")]
     UnbalancedStreams,
 }
 
-/// Calls `each` with the position and the bytes of every key and what the command may do to it.
-/// Where options cannot be read to their end, every argument that is left is offered as written. A
-/// command with fewer arguments than it needs, which Redis refuses by itself, offers those keys
-/// that are there.
+/// Calls `each` with the position and the bytes of every key and what the command may do to it. If options cannot be
+/// read to their end, every remaining argument is passed as a written key. For a command with too few arguments, which
+/// Redis itself refuses, the keys that are there are passed.
 ///
 /// # Errors
-/// The request is to be answered with the error and not sent. What was offered before counts for
-/// nothing.
+/// The request must be answered with the error and not be sent. Keys that were passed before must be ignored.
 pub fn for_each_key<'a, A: Arguments + ?Sized>(
     spec: &CommandSpec,
     args: &'a A,
@@ -128,7 +126,7 @@ pub fn for_each_key<'a, A: Arguments + ?Sized>(
     Ok(())
 }
 
-/// Hands out keys, of the positions that exist.
+/// Passes on keys whose positions exist.
 struct Offer<'a, 'f, A: ?Sized, F> {
     args: &'a A,
     each: &'f mut F,
@@ -149,7 +147,7 @@ impl<'a, A: Arguments + ?Sized, F: FnMut(usize, &'a [u8], Access)> Offer<'a, '_,
     }
 }
 
-/// The position behind the last key of a range.
+/// The position after the last key of a range.
 pub(super) fn range_end(last: i8, argc: usize) -> usize {
     if last < 0 {
         (argc + 1).saturating_sub(usize::from(last.unsigned_abs()))
@@ -158,8 +156,7 @@ pub(super) fn range_end(last: i8, argc: usize) -> usize {
     }
 }
 
-/// From where to where the counted keys stand. Too few arguments are no error here: Redis notices
-/// them before it reads the number.
+/// The range of the counted keys. Too few arguments are no error here: Redis notices them before it reads the number.
 fn counted(
     spec: &CommandSpec,
     args: &(impl Arguments + ?Sized),
@@ -181,8 +178,8 @@ fn counted(
     Ok((first, first + count * usize::from(step)))
 }
 
-/// The number of keys, by the rules and in the words of the command. `room` is the number of
-/// arguments behind the number; the result, times its step, is at most that.
+/// The number of keys, by the rules and with the errors of the command. `room` is the number of arguments after the
+/// number; the result times its step is at most that.
 fn checked_count(command: &'static str, number: &[u8], room: usize, rule: CountRule) -> Result<usize, KeyError> {
     let count = parse_integer(number);
     let (count, most, too_many) = match rule {

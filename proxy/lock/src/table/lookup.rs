@@ -1,6 +1,6 @@
-//! From a name as sent to its row. Owns two indexes, which the compiler builds: nearly every command
-//! has a name of at most eight bytes, which fit in one machine word and are compared as one; longer
-//! names and subcommands are hashed byte by byte. The rows are in `rows`.
+//! From a name as sent to its row. Owns two indexes, which are built at compile time: nearly every command has a name
+//! of at most eight bytes, which fits into one machine word and is compared as one; longer names and subcommands are
+//! hashed byte by byte. The rows are in `rows`.
 
 #[cfg(test)]
 use super::replaced::row_of;
@@ -18,8 +18,8 @@ pub enum Lookup {
     Unknown,
 }
 
-/// Finds the row of a command by its full name, and by its subcommand where it has one. Case does
-/// not matter for ASCII letters; every byte counts, also behind a NUL, where Redis may stop.
+/// Finds the row of a command by its full name, and by its subcommand if it has one. Case does not matter for ASCII
+/// letters; every byte counts, also after a NUL, where Redis may stop.
 pub fn lookup(args: &(impl Arguments + ?Sized)) -> Lookup {
     if args.is_empty() {
         return Lookup::Unknown;
@@ -38,17 +38,17 @@ pub fn lookup(args: &(impl Arguments + ?Sized)) -> Lookup {
     find(name, Some(args.arg(1))).map_or(Lookup::UnknownSubcommand, Lookup::Known)
 }
 
-/// A name of one to eight bytes as one word, in lower case; the bytes that are missing are zero.
+/// A name of one to eight bytes as one word, in lower case; missing bytes are zero.
 #[inline]
 fn short(name: &[u8]) -> Option<u64> {
     let word = match *name {
         [] => return None,
-        // One to three bytes: the middle one is the first or the last where there are fewer.
+        // One to three bytes: with fewer than three, the middle one equals the first or the last.
         [first, ..] if name.len() < 4 => {
             let (middle, last) = (name.len() / 2, name.len() - 1);
             u64::from(first) | u64::from(name[middle]) << (8 * middle) | u64::from(name[last]) << (8 * last)
         }
-        // Two halves, which overlap where there are fewer than eight.
+        // Two halves, which overlap if there are fewer than eight bytes.
         _ if name.len() <= 8 => {
             let behind = name.len() - 4;
             let (_, last) = name.split_last_chunk::<4>()?;
@@ -59,11 +59,11 @@ fn short(name: &[u8]) -> Option<u64> {
     Some(lower_case(word))
 }
 
-/// The ASCII letters among eight bytes in lower case, all other bytes as they are.
+/// Converts the ASCII letters among eight bytes to lower case.
 const fn lower_case(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let seven_bits = word & (0x7f * EACH);
-    // The eighth bit of each byte says: at least `A`; beyond `Z`; no ASCII.
+    // The top bit of each byte shows: at least `A`; beyond `Z`; not ASCII.
     let from_a = seven_bits + (0x80 - b'A' as u64) * EACH;
     let beyond_z = seven_bits + (0x7f - b'Z' as u64) * EACH;
     let upper = from_a & !beyond_z & !word & (0x80 * EACH);
@@ -73,9 +73,9 @@ const fn lower_case(word: u64) -> u64 {
 #[inline]
 fn find_short(word: u64, length: usize) -> Option<&'static CommandSpec> {
     let mut place = short_place(word);
-    // Ends at an empty place: most places are.
+    // Ends at an empty place: most places are empty.
     while let Some(row) = usize::from(SHORT_INDEX[place]).checked_sub(1) {
-        // Zeros may also have been sent.
+        // Zero bytes may also have been sent.
         if SHORT_NAMES[row] == word && ROWS[row].name.len() == length {
             return row_of(&ROWS[row]);
         }
@@ -84,23 +84,22 @@ fn find_short(word: u64, length: usize) -> Option<&'static CommandSpec> {
     None
 }
 
-/// In a test another row may stand in for this one.
+/// In a test another row may replace this one.
 #[cfg(not(test))]
 fn row_of(row: &'static CommandSpec) -> Option<&'static CommandSpec> {
     Some(row)
 }
 
-/// The upper bits of a product depend on all bits of the word. Any odd factor does; this one is 2⁶⁴
-/// by the golden ratio.
+/// The upper bits of a product depend on all bits of the word. Any odd factor works; this one is 2⁶⁴ divided by the
+/// golden ratio.
 const fn short_place(word: u64) -> usize {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.ilog2())) as usize
 }
 
-/// The short name of each row as [`short`] makes it of what was sent; 0 where it is longer or has a
-/// subcommand.
+/// The short name of each row in the form of [`short`]; 0 if the name is longer or has a subcommand.
 static SHORT_NAMES: [u64; ROWS.len()] = short_names();
 
-/// As [`INDEX`], of the rows with a short name.
+/// Like [`INDEX`], for the rows with a short name.
 static SHORT_INDEX: [u16; PLACES] = short_index();
 
 const fn short_names() -> [u64; ROWS.len()] {
@@ -134,7 +133,7 @@ const fn short_index() -> [u16; PLACES] {
     index
 }
 
-/// Where in the name of each row the bar before the subcommand stands; 0 where there is none.
+/// The position of the bar before the subcommand in the name of each row; 0 if there is none.
 static BARS: [u8; ROWS.len()] = bars();
 
 const fn bars() -> [u8; ROWS.len()] {
@@ -154,11 +153,11 @@ const fn bars() -> [u8; ROWS.len()] {
     bars
 }
 
-/// More than twice the number of rows, so that a look-up seldom meets a second row.
+/// More than twice the number of rows, so that a look-up seldom has to compare a second row.
 const PLACES: usize = 1024;
 
-/// For each hash, modulo [`PLACES`], the number of its row plus one; 0 is an empty place. A row
-/// whose place is taken stands in the next that is free.
+/// For each hash, modulo [`PLACES`], the number of its row plus one; 0 is an empty place. A row whose place is taken is
+/// in the next free one.
 static INDEX: [u16; PLACES] = index();
 
 fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> {
@@ -172,7 +171,7 @@ fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> 
         None => hash,
     };
     let mut place = hash as usize % PLACES;
-    // Ends at an empty place: most places are.
+    // Ends at an empty place: most places are empty.
     while let Some(row) = usize::from(INDEX[place]).checked_sub(1) {
         if is_named(row, name, subcommand) {
             return row_of(&ROWS[row]);
@@ -182,7 +181,7 @@ fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> 
     None
 }
 
-/// The bar is compared as ours, never as the client's: `config|get` sent as one word is no command.
+/// The bar is part of our name, never of the client's: `config|get` sent as one word is no command.
 fn is_named(row: usize, name: &[u8], subcommand: Option<&[u8]>) -> bool {
     let own = ROWS[row].name.as_bytes();
     match (usize::from(BARS[row]), subcommand) {

@@ -1,6 +1,5 @@
-//! One row or one grammar of the table replaced by another, for the time of a test and in its thread
-//! only: the tests ask what would go unnoticed if the table were wrong. Not part of what is built
-//! for use.
+//! Replaces one row or one grammar of the table by another, during a test and only in its thread: the tests find out
+//! what would go unnoticed if the table were wrong. Not part of release builds.
 
 use std::cell::Cell;
 
@@ -18,9 +17,9 @@ pub(crate) fn rows() -> &'static [CommandSpec] {
     &ROWS
 }
 
-/// Runs with another row for this command, or with none.
+/// Runs with another row for this command, or without one.
 pub(crate) fn with_row<T>(name: &'static str, row: Option<CommandSpec>, run: impl FnOnce() -> T) -> T {
-    // Leaked: some thousand rows in the life of a test process.
+    // Leaked: a few thousand rows in the life of a test process.
     let row = row.map(|row| &*Box::leak(Box::new(row)));
     ROW.set(Some((name, row)));
     let result = run();

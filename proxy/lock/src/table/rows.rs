@@ -1,5 +1,5 @@
-//! The rows of the table, one command a line, in families that follow the data they work on. A row
-//! says what Redis's own `COMMAND` says, and what that means to a lock. Nothing here computes.
+//! The rows of the table, one command per line, in families by the data they work on. A row contains what Redis's own
+//! `COMMAND` reports, and what that means for a lock. Nothing here computes.
 
 mod collections;
 mod connection;
@@ -47,7 +47,7 @@ const fn row(name: &'static str, arity: i16, keys: KeySpec, effect: Effect) -> C
 }
 
 impl CommandSpec {
-    /// The same row for a command that may keep its client waiting.
+    /// The same row for a command that may block its client.
     const fn blocking(self) -> CommandSpec {
         CommandSpec { blocking: true, ..self }
     }

@@ -1,6 +1,6 @@
-//! Where a command has its keys when a script calls it. [`lockwarden_lua`] looks for names in a text by it, and
-//! the guard around a script (`scripts/guard.rs`) watches by it. What has no shape of its own counts as having a key in
-//! every argument.
+//! The positions of a command's keys when a script calls it. [`lockwarden_lua`] uses them to find names in a text, and
+//! the guard around a script (`scripts/guard.rs`) uses them to check. A command without a shape of its own counts as
+//! having a key in every argument.
 
 use lockwarden_lua::{InScript, Places};
 
@@ -11,8 +11,7 @@ const fn one(at: u8) -> Places {
     Places::Range { first: at, last: at as i8, step: 1 }
 }
 
-/// What the command of this row is to a script; for the bare name of a family, what any of its
-/// subcommands is.
+/// The command of this row as seen by a script; for the bare name of a family, the combination of its subcommands.
 pub fn in_script(spec: &CommandSpec) -> InScript {
     if spec.keys == KeySpec::Subcommands {
         return of_family(spec.name);
@@ -30,7 +29,7 @@ pub fn in_script(spec: &CommandSpec) -> InScript {
     InScript::Keys { written, read, far: matches!(spec.name, "move" | "copy") }
 }
 
-/// The keys that have the access of the command, and those that it only reads.
+/// The keys with the command's access, and those that it only reads.
 fn places(keys: KeySpec) -> (Places, Places) {
     match keys {
         KeySpec::None | KeySpec::Subcommands => (Places::None, Places::None),
@@ -129,14 +128,14 @@ mod tests {
         assert_eq!(shape(&[b"client"]), keys(Places::None, Places::None));
     }
 
-    /// What the request path takes for a written key is at one of the places that scripts are told.
+    /// A key that the request path treats as written is at one of the positions given to scripts.
     #[test]
     fn no_written_key_is_at_another_place() {
         for row in ROWS.iter().filter(|row| row.keys != KeySpec::Subcommands) {
             let InScript::Keys { written, .. } = in_script(row) else {
                 continue;
             };
-            // An option that Redis does not know makes it refuse the whole command.
+            // Redis refuses the whole command for an option that it does not know.
             let before_options = match written {
                 Places::Stored { from } => usize::from(from) - 1,
                 _ => 5,

@@ -1,4 +1,4 @@
-//! One name of a key, as far as the text of a script tells it, and which keys it may be in a call.
+//! One name of a key, as far as the text of a script shows it, and which keys it may mean in a call.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -110,8 +110,8 @@ impl Name {
         Name(parts)
     }
 
-    /// Calls `each` with every key that the name may be in a call with these keys and arguments. A name with a part that
-    /// the call does not have is none, because Lua raises an error.
+    /// Calls `each` with every key that the name may mean in a call with these keys and arguments. A name with a part
+    /// that the call does not have means no key, because Lua raises an error.
     pub fn in_call(&self, keys: &[&[u8]], arguments: &[&[u8]], each: &mut impl FnMut(&Pattern)) {
         let mut patterns = vec![Pattern::default()];
         for part in &self.0 {

@@ -1,5 +1,5 @@
 //! What a variable of a script may hold at any time, as far as names of keys matter: a set of possibilities, which only
-//! grows while a text is looked through.
+//! grows during the analysis of a text.
 
 use smallvec::SmallVec;
 
@@ -206,7 +206,7 @@ impl Value {
         })
     }
 
-    /// Whether it may be a key or an argument of a call, or hold one.
+    /// Whether it may be, or contain, a key or an argument of a call.
     pub(super) fn is_of_a_call(&self) -> bool {
         self.0.iter().any(|atom| match atom {
             Atom::Name(name) => {
@@ -218,8 +218,8 @@ impl Value {
         })
     }
 
-    /// Functions stand under the names that the script gives them, and are called there. One that is handed on, whatever it
-    /// is, may be called where the walk does not see it.
+    /// Functions are known by the names that the script gives them, and are called by these names. A function that is
+    /// passed on may be called where the walk does not see it.
     pub(super) fn stays_a_value(&self) -> Followed<()> {
         let is_value = |atom: &Atom| match atom {
             Atom::Redis | Atom::Library(_) | Atom::Function(_) | Atom::Closure(_) => false,

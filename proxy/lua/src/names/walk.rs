@@ -1,8 +1,8 @@
-//! Looks through a whole text, again and again until nothing new is found: what each variable may hold at any time,
-//! which functions are called with what, and which names are written. Every branch counts, whether it can be taken or
-//! not. Where something cannot be followed, the walk ends, and the names are computed. This file has the rounds and the
-//! statements, `expressions` what a value may be, `tables` the tables of the script, `calls` its functions and those of
-//! Lua, `commands` which keys are written.
+//! Goes through a whole text, again and again until nothing new is found: what each variable may hold at any time,
+//! which functions are called with which arguments, and which names are written. Every branch counts, whether it can be
+//! taken or not. If something cannot be followed, the walk ends, and the names are computed. This file has the rounds
+//! and the statements, `expressions` what a value may be, `tables` the tables of the script, `calls` its functions and
+//! those of Lua, `commands` which keys are written.
 
 mod calls;
 mod commands;
@@ -20,34 +20,34 @@ use super::value::{Atom, Builtin, Value};
 use crate::places::Commands;
 use crate::syntax::{Block, Expression, Name as Word, Statement};
 
-/// How often a text is looked through. Names that go through few variables are known after three times.
+/// How often a text is analysed. Names that go through few variables are known after three rounds.
 const MAX_ROUNDS: usize = 8;
 
-/// Variables of one text; also functions, and tables.
+/// The most variables of one text; likewise functions, and tables.
 const MAX_THINGS: usize = 4096;
 
 /// Names of one text that are kept; a script with more counts as computing them.
 const MAX_NAMES: usize = 64;
 
-/// Steps of one walk, all rounds together: some milliseconds. A step is a statement, an expression, or a possibility that
-/// is looked at. A text that takes more counts as computing its names.
+/// The most steps of one walk, in all rounds together: some milliseconds. A step is a statement, an expression, or a
+/// possibility that is examined. A text that needs more counts as computing its names.
 pub(super) const MAX_STEPS: usize = 200_000;
 
-/// How deep `pcall` may call itself.
+/// How deep calls of `pcall` may be nested.
 const MAX_PROTECTED: usize = 16;
 
 /// Variables in scope that are looked through in one step.
 const SCOPE_IN_ONE_STEP: usize = 32;
 
-/// In place of a variable: a text that speaks of it is not followed.
+/// In place of a variable: a text that uses it is not followed.
 const NOT_FOLLOWED: usize = usize::MAX;
 
-/// Why the walk ends early: the names cannot be told.
+/// Why the walk ends early: the names cannot be determined.
 pub(super) struct Computed;
 
 pub(super) type Followed<T> = Result<T, Computed>;
 
-/// The names beside `KEYS` that a text gives to keys which it writes; `None` where they are computed.
+/// The names besides `KEYS` of the keys that a text writes; `None` if they are computed.
 pub(super) fn names(text: &Block, commands: Commands<'_>, calls: Calls) -> Option<Names> {
     let mut walk = Walk::new(commands);
     for _ in 0..MAX_ROUNDS {
@@ -118,10 +118,10 @@ struct Closure {
     returns: Value,
 }
 
-/// What an element of a table stands under.
+/// The key of an element in a table.
 struct Key {
     value: Value,
-    /// Its text, where it stands in the script: else it may be nil or a boolean as well.
+    /// Its text, if it is in the script: otherwise it may be nil or a boolean as well.
     field: Option<Bytes>,
 }
 
@@ -133,7 +133,7 @@ struct Table {
     elements: Value,
     /// The other keys.
     keys: Value,
-    /// Whether something that is not followed holds the table, too.
+    /// Whether the table is also held by something that is not followed.
     is_data: bool,
     /// The function that makes it.
     made_in: Option<usize>,
@@ -310,7 +310,7 @@ impl<'t> Walk<'t> {
             let others = self.list(&lists[1..])?;
             let walks_a_table = |atom: &Atom| matches!(atom, Atom::Function(Builtin::Ipairs | Builtin::Pairs));
             if !function.is_empty() && function.atoms().iter().all(walks_a_table) {
-                // With a state of its own it walks through that one.
+                // With a state of its own, the loop goes through that.
                 return self.walked(&arguments.at(0).with(&others.at(0)));
             }
             let iterator = self.call(&function, &arguments)?;
@@ -378,7 +378,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// Through an iterator of Lua's own, such as that of `gmatch`. None of the script's own is followed.
+/// With an iterator of Lua's own, such as that of `gmatch`. Iterators of the script are not followed.
 fn iterated_by_lua(iterator: &Value) -> Followed<(Value, Value)> {
     match iterator.is_inert() {
         true => Ok((Value::data(), Value::data())),

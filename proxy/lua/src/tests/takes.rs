@@ -1,5 +1,5 @@
-//! Scripts that take a lock, or take and extend it, and meanings that depend on the arguments of the
-//! call; what a script would say of a lock that is somebody else's; and scripts that only read.
+//! Scripts that take a lock, or take and extend it, and meanings that depend on the arguments of the call; a script's
+//! reply for a lock that another client holds; and scripts that only read.
 
 use super::*;
 

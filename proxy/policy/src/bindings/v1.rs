@@ -1,5 +1,5 @@
-//! Version 1 of the contract: the generated bindings, and how their types map to the domain's. Both
-//! directions are exhaustive, so a change of either side stops the build here.
+//! Version 1 of the contract: the generated bindings, and how their types map to the domain's. Both directions are
+//! exhaustive, so a change on either side is a compile error here.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ pub(crate) const INTERFACES: [(&str, &[&str]); 3] = [
     (HISTORY, &["tries", "take", "holds", "held"]),
 ];
 
-/// The one of them that a component imports only if it asks who clients are.
+/// The one of them that a component imports only if it asks for clients' identities.
 pub(crate) const CLIENTS: &str = "lockwarden:policy/clients@1.";
 
-/// The one that it imports only if it asks what clients did lately.
+/// The one that it imports only if it asks for clients' recent actions.
 pub(crate) const HISTORY: &str = "lockwarden:policy/history@1.";
 
 mod generated {
@@ -39,7 +39,7 @@ mod generated {
     wasmtime::component::bindgen!({ path: "../../wit", world: "policy" });
 }
 
-/// A request to be filled: its buffers are kept from one question to the next.
+/// A request to be filled: its buffers are reused from one question to the next.
 pub(crate) fn empty_request() -> Request {
     Request {
         operation: Operation::Inspect,
@@ -57,7 +57,7 @@ pub(crate) fn empty_request() -> Request {
     }
 }
 
-/// The set of this one operation.
+/// The set with only this operation.
 pub(crate) fn as_set(operation: domain::Operation) -> Operations {
     match operation {
         domain::Operation::Acquire => Operations::ACQUIRE,
@@ -70,7 +70,7 @@ pub(crate) fn as_set(operation: domain::Operation) -> Operations {
     }
 }
 
-/// What a policy answered, in the domain's words.
+/// A policy's answer, in the domain's terms.
 #[derive(Clone)]
 pub(crate) enum Answer {
     Permit(domain::Obligations),
@@ -91,7 +91,7 @@ impl From<Decision> for Answer {
     }
 }
 
-/// Puts a question into a request, reusing its buffers.
+/// Copies a question into a request, reusing its buffers.
 pub(crate) fn fill(request: &mut Request, question: &domain::Question<'_>) {
     request.operation = operation_to_guest(question.operation);
     request.db = question.db;
@@ -122,7 +122,7 @@ fn operation_to_guest(operation: domain::Operation) -> Operation {
     }
 }
 
-/// How much of a buffer is kept between two questions; one giant key must not stay for good.
+/// How many bytes of a buffer are kept between two questions; one huge key must not occupy memory for good.
 const KEPT_BYTES: usize = 4 * 1024;
 
 fn refill(buffer: &mut Vec<u8>, bytes: &[u8]) {

@@ -1,10 +1,9 @@
-//! How long a ticker is needed. Those who need it promise themselves ticks; it falls asleep once it has counted them, and
-//! the next who needs it wakes it. `tests/wakeups` compiles this file with the types of loom and tries its steps in
-//! every order.
+//! How long a ticker is needed. Callers promise ticks; the ticker falls asleep once it has counted them, and the next
+//! caller wakes it. `tests/wakeups` compiles this file with loom's types and tries its steps in every order.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// While the ticker sleeps, what it is needed until.
+/// The value of `until` while the ticker sleeps.
 const ASLEEP: u64 = 0;
 
 /// See the module.
@@ -13,7 +12,7 @@ pub(crate) struct Need {
     pub(super) ticks: AtomicU64,
     /// The thread does not sleep before this many ticks; [`ASLEEP`] while it does.
     until: AtomicU64,
-    /// How many ticks it goes on after the last that was promised.
+    /// How many ticks it continues after the last one that was promised.
     linger: u64,
 }
 
@@ -23,9 +22,9 @@ impl Need {
         Need { ticks: AtomicU64::new(1), until: AtomicU64::new(ASLEEP), linger }
     }
 
-    /// Promises so many ticks from now on; `wake` is called where the ticker sleeps.
+    /// Promises this many ticks from now on; `wake` is called if the ticker sleeps.
     pub(crate) fn promise(&self, ticks: u64, wake: impl FnOnce()) {
-        // One more, because what the promise was reckoned from may be newer than the count read here.
+        // One more, because the count on which the promise was based may be newer than the count read here.
         let until = self.ticks.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
         if self.until.load(Ordering::Relaxed) < until {
             self.promise_until(until, wake);
@@ -40,14 +39,14 @@ impl Need {
         }
     }
 
-    /// Counts, and falls asleep if no more is needed. `count` is called in between: what it counts is never ahead.
+    /// Counts one tick, and falls asleep if no more are needed. `count` is called in between: its count is never ahead.
     pub(crate) fn tick(&self, count: impl FnOnce()) {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         count();
         let until = self.until.load(Ordering::Relaxed);
         if until <= ticks {
-            // Fails if somebody was promised more meanwhile. Whoever is, from here on, finds the
-            // ticker asleep and wakes it.
+            // Fails if more ticks were promised meanwhile. A caller that promises ticks from here on finds the ticker
+            // asleep and wakes it.
             let _ = self.until.compare_exchange(until, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
         }
     }

@@ -1,5 +1,5 @@
-//! How a backend's bytes stop being replies. Each of these means that it cannot be told any more
-//! which reply is whose, so the backend connection is dropped; nothing here is ever repaired.
+//! How a backend's bytes stop being replies. After each of these errors it is no longer known which reply belongs to
+//! which request, so the backend connection is dropped; nothing here is ever repaired.
 
 use crate::error_kind::ErrorKind;
 
@@ -12,7 +12,7 @@ pub enum ReplyError {
     /// A length that is not canonical, or null where there is no null.
     #[error("invalid length in a reply")]
     Length,
-    /// An integer or a double that is none.
+    /// An invalid integer or double.
     #[error("invalid number in a reply")]
     Number,
     /// A boolean that is neither true nor false.
@@ -33,10 +33,10 @@ pub enum ReplyError {
     /// More elements than the limit.
     #[error("too many elements in a reply")]
     TooManyElements,
-    /// Looked into: not exactly one complete frame.
+    /// When a value is read: not exactly one complete frame.
     #[error("reply is not one complete frame")]
     NotOneFrame,
-    /// Looked into: not a frame of the protocol that this connection speaks.
+    /// When a value is read: not a frame of the protocol that this connection uses.
     #[error("reply does not fit the protocol version")]
     Protocol,
 }

@@ -1,12 +1,12 @@
-//! The aggregates that are open, one inside the other. The first few stand in the scanner itself, since
-//! hardly a reply has more; deeper ones take memory for as long as they are open.
+//! The open aggregates, one inside the other. The first few are stored in the scanner itself, since hardly any reply
+//! has more; deeper ones use memory for as long as they are open.
 
 /// One open aggregate.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Level {
     /// Elements still to come.
     pub(super) missing: u64,
-    /// An attribute, which is no element by itself.
+    /// An attribute, which itself is no element.
     pub(super) is_attribute: bool,
 }
 

@@ -1,19 +1,19 @@
-//! The numbers of reply lines, read in pieces: whether they are numbers, not what they are. The
-//! line's CRLF is the scanner's business.
+//! The numbers of reply lines, checked in pieces: whether they are numbers, not their values. The scanner handles the
+//! line's CRLF.
 
-/// How far one call came.
+/// The progress of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberStep {
     /// All bytes belong to the number.
     More,
-    /// The number is whole; its CR stands here.
+    /// The number is complete; its CR is here.
     End(usize),
     /// No number.
     Malformed,
 }
 
-/// A signed 64-bit integer. A plus sign and leading zeros are let through: the protocol allows
-/// them, and they leave no doubt about where the line ends.
+/// A signed 64-bit integer. A plus sign and leading zeros are accepted: the protocol allows them, and they leave no
+/// doubt about where the line ends.
 #[derive(Clone, Copy)]
 pub(super) struct IntegerReader {
     place: IntegerPlace,
@@ -74,7 +74,7 @@ enum DoublePlace {
     Exponent,
     ExponentSigned,
     ExponentDigits,
-    /// In a word, with these letters to come.
+    /// In a word, with these letters still to come.
     Word(&'static [u8]),
 }
 

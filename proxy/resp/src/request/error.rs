@@ -1,11 +1,11 @@
-//! Why a client's bytes were refused, in the words that Redis uses where it has words. Each error
-//! ends the connection; this module only says what is written before and how it is counted.
+//! Why a client's bytes were refused, in Redis's words where Redis has any. Each error ends the connection; this module
+//! only defines what is sent before and how the error is counted.
 
 use super::RequestLimits;
 use crate::error_kind::ErrorKind;
 use std::{borrow::Cow, fmt};
 
-/// A client's bytes are no request that may go on. Final for the connection.
+/// A client's bytes are no acceptable request. Final for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The first byte is a frame type other than an array's.
@@ -41,7 +41,7 @@ pub enum RequestError {
     /// A bulk that is not followed by exactly CRLF. Redis does not look at these two bytes.
     #[error("expected CRLF after bulk")]
     BulkEnd,
-    /// A whole request over the limit. Redis closes without a word.
+    /// A whole request over the limit. Redis closes the connection without a reply.
     #[error("too big request")]
     FrameSize,
     /// An inline line over the limit.
@@ -50,7 +50,7 @@ pub enum RequestError {
     /// An inline line with a NUL, where Redis would stop reading.
     #[error("unexpected NUL in inline request")]
     InlineNul,
-    /// A quote in an inline line that does not end, or that a word follows.
+    /// A quote in an inline line that is not closed, or that is directly followed by a word.
     #[error("unbalanced quotes in request")]
     UnbalancedQuotes,
     /// HTTP: a client that did not mean to talk to Redis.
@@ -70,8 +70,7 @@ impl RequestError {
         if limits.unauthenticated { Self::UnauthenticatedBulkLength } else { Self::TooBigBulk }
     }
 
-    /// The line to send before closing, from its `-` on and without its CRLF. `None` where
-    /// nothing is sent.
+    /// The line to send before closing, from its `-` on and without its CRLF. `None` if nothing is sent.
     #[must_use]
     pub fn reply(&self) -> Option<Cow<'static, str>> {
         match self {
@@ -105,7 +104,7 @@ impl RequestError {
     }
 }
 
-/// A byte that was not the one expected, shown so that it cannot break the line it stands in.
+/// An unexpected byte, printed so that it cannot break its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedByte(pub u8);
 
@@ -113,7 +112,7 @@ impl fmt::Display for UnexpectedByte {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             printable @ b' '..=b'~' => write!(f, "{}", char::from(printable)),
-            // Redis blanks line ends in its error lines, too.
+            // Redis also replaces line ends in its error lines by blanks.
             b'\r' | b'\n' => f.write_str(" "),
             other => write!(f, "\\x{other:02x}"),
         }

@@ -1,11 +1,11 @@
-//! A request that was found: its frame and where its arguments lie. Only the decoder and
-//! [`OwnedRequest`] make one, so a `Request` is always a canonical frame with at least a name.
+//! A decoded request: its frame and the positions of its arguments. Only the decoder and [`OwnedRequest`] make one, so
+//! a `Request` is always a canonical frame with at least a name.
 
 use crate::encode::{write_bulk, write_header};
 use bytes::Bytes;
 use std::fmt;
 
-/// Where one argument lies in its frame. Frames are under 4 GiB, so 32 bits each.
+/// The position of one argument in its frame. Frames are under 4 GiB, so 32 bits each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ArgRange {
     start: u32,
@@ -27,7 +27,7 @@ impl ArgRange {
     }
 }
 
-/// Writes the canonical frame of these arguments, and where each came to lie.
+/// Writes the canonical frame of these arguments, and returns their positions.
 pub(super) fn encode<'a>(
     args: impl ExactSizeIterator<Item = &'a [u8]>,
     frame: &mut Vec<u8>,
@@ -40,8 +40,8 @@ pub(super) fn encode<'a>(
     }
 }
 
-/// One request: its canonical frame and its arguments, borrowed from the buffer it came in. Never
-/// prints what is in them, for an argument may be an owner token or a password.
+/// One request: its canonical frame and its arguments, borrowed from the input buffer. Never prints its contents, for
+/// an argument may be an owner token or a password.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     frame: &'a [u8],
@@ -56,7 +56,7 @@ impl<'a> Request<'a> {
         Self { frame, ranges }
     }
 
-    /// The bytes to relay: what came in, or the canonical form of an inline line.
+    /// The bytes to relay: the input, or the canonical form of an inline line.
     #[must_use]
     #[inline]
     pub fn frame(&self) -> &'a [u8] {
@@ -108,8 +108,8 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// A request that owns its frame, made from arguments: for commands that the proxy makes up, and
-/// for tests of whatever takes a [`Request`].
+/// A request that owns its frame, made from arguments: for commands that the proxy itself makes, and for tests of code
+/// that takes a [`Request`].
 #[derive(Clone)]
 pub struct OwnedRequest {
     frame: Bytes,
@@ -134,7 +134,7 @@ impl OwnedRequest {
         Self { frame: frame.into(), ranges }
     }
 
-    /// What the decoder would have found.
+    /// The same request as from the decoder.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
         Request::new(&self.frame, &self.ranges)

@@ -1,6 +1,6 @@
-//! Inline lines, split exactly as Redis's `sdssplitargs` splits them, and the first lines of
-//! other protocols that end up on a Redis port. It sees one line without its end and without a
-//! NUL; the decoder makes the canonical frame of what comes out.
+//! Inline lines, split exactly as Redis's `sdssplitargs` splits them, and the first lines of other protocols that
+//! arrive on a Redis port. It gets one line without its end and without a NUL; the decoder makes the canonical frame of
+//! the words.
 
 /// The words of one line, unescaped, in one buffer.
 pub(super) struct Words {
@@ -29,7 +29,7 @@ enum Quote {
     Double,
 }
 
-/// `None` if the quotes are unbalanced: one does not end, or what follows it is not a blank.
+/// `None` if the quotes are unbalanced: one is not closed, or is not followed by a blank.
 pub(super) fn split(line: &[u8]) -> Option<Words> {
     let mut words = Words { bytes: Vec::with_capacity(line.len()), ends: Vec::new() };
     let mut rest = line;
@@ -44,14 +44,14 @@ pub(super) fn split(line: &[u8]) -> Option<Words> {
     }
 }
 
-/// Adds one word to `out`, and gives what follows it.
+/// Adds one word to `out`, and returns what follows it.
 fn take_word<'a>(line: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let mut rest = line;
     let mut quote = Quote::None;
     loop {
         rest = match (quote, rest) {
             (Quote::None, []) => return Some(rest),
-            // Not all of `isspace`: Redis lets a vertical tab or form feed stand inside a word.
+            // Not all of `isspace`: Redis allows a vertical tab or form feed inside a word.
             (Quote::None, [b' ' | b'\n' | b'\r' | b'\t', after @ ..]) => return Some(after),
             (Quote::None, [b'"', after @ ..]) => {
                 quote = Quote::Double;
@@ -107,14 +107,14 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// What Redis itself takes for a browser that was tricked into talking to it.
+/// Words by which Redis itself recognises a browser that was tricked into connecting to it.
 #[inline]
 pub(super) fn is_http_word(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:")
 }
 
-/// The first line of an HTTP request. `GET /key` stays a Redis command; only the root by itself
-/// or a version at the end makes it HTTP.
+/// The first line of an HTTP request. `GET /key` stays a Redis command; only the root alone or a version at the end
+/// makes it HTTP.
 pub(super) fn is_http(line: &[u8]) -> bool {
     let mut words = line.split(|b| is_space(*b)).filter(|word| !word.is_empty());
     let Some(first) = words.next() else {

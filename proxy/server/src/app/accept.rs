@@ -1,6 +1,6 @@
-//! Accepting clients: one task for each, and a way to the backend. While the backend cannot be
-//! served, a client's connection is closed at once, as it would be by a server that is down; while only the proxy's own
-//! connection is made again, a client waits for that.
+//! Accepts clients: one task for each, with a connection to the backend. While the backend cannot be served, a client's
+//! connection is closed at once, as a server that is down would do; while only the proxy's own connection is being restored, a
+//! client waits for it.
 
 mod admission;
 
@@ -36,18 +36,18 @@ use admission::Admission;
 /// Pause after accepting failed, for example because no file descriptor was left.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// While the proxy drains, sessions that went on look this often whether they may go.
+/// While the proxy drains, sessions that continued check this often whether they may end.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A listener that is closed resets those who have connected and were not accepted yet; so for so
-/// long after the order to stop, whoever comes is still let in.
+/// Closing a listener resets connections that are not accepted yet; so clients are still accepted for this long after the order
+/// to stop.
 const LAST_ARRIVALS: Duration = Duration::from_millis(100);
 
 /// How long a stopping proxy waits for its clients.
 pub(crate) struct Patience {
-    /// At most so long.
+    /// The longest wait.
     pub(crate) most: Duration,
-    /// Or until a second signal.
+    /// Ends the wait early, at a second signal.
     pub(crate) over: Arc<Notify>,
 }
 
@@ -58,7 +58,7 @@ enum Listener {
 }
 
 impl Listener {
-    /// With the file that goes when it does.
+    /// Together with its socket file, which is removed with the listener.
     fn attach(listening: Listening) -> io::Result<(Listener, Option<SocketFile>)> {
         Ok(match listening {
             Listening::Tcp(listener, gate) => {
@@ -87,14 +87,14 @@ impl Listener {
     }
 }
 
-/// Who has just connected.
+/// A client that has just connected.
 struct Newcomer {
     stream: Stream,
     peer: PeerAddress,
     gate: Gate,
 }
 
-/// Accepts at all of them until the proxy drains, and a little longer.
+/// Accepts at all listeners until the proxy drains, and a little longer.
 pub(crate) async fn accept(shared: Arc<ProxyState>, listeners: Vec<Listening>, seats: Seats) {
     let mut accepting = JoinSet::new();
     for listening in listeners {
@@ -164,7 +164,7 @@ fn seat(shared: &Arc<ProxyState>, mut newcomer: Newcomer, seats: &Seats, admissi
     }
 }
 
-/// Waits until every client is gone or patience is over.
+/// Waits until every client is gone or the patience is over.
 pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, patience: Patience) {
     let gone = async {
         let mut look_again = tokio::time::interval(LOOK_AGAIN);
@@ -186,7 +186,7 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
 }
 
 async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
-    // On the heap, and only until the client is served: nothing of it lies beside an idle session.
+    // On the heap, and only until the client is served: none of it stays in memory beside an idle session.
     let Some((served, said)) = Box::pin(begin(&shared, newcomer)).await else {
         return;
     };
@@ -194,29 +194,29 @@ async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
     connections.inc();
     match served {
         Served::BySession(session) => session.serve_to_end(said).await,
-        // In a box of its own: an idle session is not to have room for it.
+        // In its own box, so that an idle session does not reserve space for it.
         Served::ByFront(front) => Box::pin(front.run(said)).await,
     }
     connections.dec();
 }
 
-/// Who serves a client.
+/// The part that serves a client.
 enum Served {
-    /// A session with the one server that there is.
+    /// A session with the only server.
     BySession(Box<Session>),
     /// A front with sessions for the shards of a cluster.
     ByFront(Box<Front>),
 }
 
-/// What comes before a client is served: who it is, its handshake, its connection to the backend. Returns its session
-/// and what it has said already; a client of a presented sentinel is served here.
+/// The steps before a client is served: its identity, its handshake, its connection to the backend. Returns its session and the
+/// bytes that it has sent already; a client of a presented sentinel is served here.
 async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Served, BytesMut)> {
     let Newcomer { mut stream, peer, gate } = newcomer;
     if let Err(error) = listener::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return None;
     }
-    // A sentinel needs no backend: it says where the proxy is while that waits for one.
+    // A sentinel needs no backend: it names the proxy while the proxy waits for its backend.
     if gate.sentinel.is_none() && !shared.settles_to_serve().await {
         return None;
     }
@@ -263,14 +263,14 @@ async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Served, 
     match served {
         Ok(served) => Some((served, said)),
         Err(error) => {
-            // The upkeep connection says once that the backend is down; here it is one client.
+            // The upkeep connection logs once that the backend is down; this is about one client.
             tracing::debug!(%peer, %error, "a client was closed: no backend");
             None
         }
     }
 }
 
-/// Who the client is: as its connection tells, or as a balancer has to say first.
+/// The identity of the client: from its connection, or from the header that a load balancer has to send first.
 async fn introduction(
     shared: &ProxyState,
     stream: &mut Stream,
@@ -297,7 +297,7 @@ fn not_introduced(shared: &ProxyState, peer: PeerAddress, error: &HeaderError) {
     let kind = match error {
         HeaderError::Malformed(_) | HeaderError::Late => ProtocolErrorKind::Malformed,
         HeaderError::TooLong => ProtocolErrorKind::Limit,
-        // Health checks of balancers look like this.
+        // Health checks of load balancers look like this.
         HeaderError::Ended(_) => {
             tracing::debug!(%peer, %error, "a connection was not used");
             return;
@@ -308,7 +308,7 @@ fn not_introduced(shared: &ProxyState, peer: PeerAddress, error: &HeaderError) {
     tracing::info!(%peer, %error, "closing a connection: it has to begin with a PROXY header");
 }
 
-/// Shakes hands with a client, of which this has come already; with the name in its certificate.
+/// Runs the TLS handshake with a client that has sent these bytes already; returns also the name in its certificate.
 async fn secure(
     shared: &ProxyState,
     peer: PeerAddress,
@@ -328,7 +328,7 @@ async fn secure(
             };
             Ok((Stream::Tls(Box::new(stream)), name))
         }
-        // Every listener with TLS has a port, and certificates.
+        // Every listener with TLS has a port and certificates.
         _ => Err(HandshakeError::Plain),
     }
 }

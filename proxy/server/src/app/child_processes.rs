@@ -1,9 +1,9 @@
-//! Processes that are started here and must not outlive this one: however it ends, the kernel tells them. Linux
-//! alone can do that; elsewhere they stay until somebody ends them.
+//! Child processes that must not outlive this process: the kernel tells them when it ends, in any way. Only Linux can do that;
+//! on other systems they stay until they are ended by hand.
 
 use std::process::Command;
 
-/// Has the command ended by SIGTERM when this process is gone, and not started at all where it is gone already.
+/// Makes the command end by SIGTERM when this process is gone; it is not started at all if this process is gone already.
 pub(crate) fn end_with_us(command: &mut Command) {
     // SAFETY: getpid has no preconditions.
     let us = unsafe { libc::getpid() };
@@ -44,7 +44,7 @@ mod tests {
         end_with_us(&mut command);
         assert!(command.status().unwrap().success());
         let mut orphan = Command::new("true");
-        // Another process than the one that forks it, as where that one has died meanwhile.
+        // A parent other than the process that forks it, as if that one had died meanwhile.
         end_with(&mut orphan, 1);
         let error = orphan.status().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ESRCH));

@@ -1,6 +1,5 @@
-//! Changing what is in force: modes by an order, everything by reading the configuration again. A
-//! change is put together aside and published as a whole; one that cannot be is refused and
-//! changes nothing.
+//! Changes what is in force: modes by an order, everything else by a reload of the configuration. A change is prepared
+//! separately and published as a whole; an invalid one is refused and changes nothing.
 
 pub(crate) mod aftermath;
 mod changes;
@@ -36,7 +35,7 @@ use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;
 
-/// What a reload needs beside the file.
+/// The sources of a reload beside the file.
 pub(crate) struct Source {
     pub(crate) file: Option<PathBuf>,
     pub(crate) overrides: Overrides,
@@ -49,7 +48,7 @@ impl Source {
     }
 }
 
-/// The environment as text; what is no text is none of ours.
+/// The environment as text; a variable that is not text is not ours.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
@@ -57,7 +56,7 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 /// Namespaces that get a line at the start.
 const MAX_ANNOUNCED: usize = 50;
 
-/// The hand on the switch.
+/// Changes modes and configuration at run time.
 pub(crate) struct Controller {
     shared: Arc<ProxyState>,
     host: PolicyHost,
@@ -66,11 +65,11 @@ pub(crate) struct Controller {
     upkeep: Arc<Upkeep>,
     views: ViewService,
     log: LogFilter,
-    /// What the proxy was started with.
+    /// The settings at the start of the proxy.
     started: Vec<config::Setting>,
-    /// What was read last, and one change at a time.
+    /// The last configuration that was read; its mutex allows one change at a time.
     config: Mutex<Config>,
-    /// Namespaces that there are and that were enforced since the start.
+    /// Existing namespaces that were enforced at some time since the start.
     once_enforced: Mutex<HashSet<String>>,
 }
 
@@ -99,7 +98,7 @@ impl Controller {
         controller
     }
 
-    /// Says what is in force: the hash of the configuration, and a line for each namespace.
+    /// Logs what is in force: the hash of the configuration, and a line for each namespace.
     pub(crate) fn announce(&self) {
         let config_hash = self.config_hash();
         tracing::info!(config_hash, "configuration in force");
@@ -122,8 +121,7 @@ impl Controller {
         self.shared.active.load().meaning.hash().to_owned()
     }
 
-    /// The audit file is opened anew whatever came of the reload: whoever moved it away has sent the
-    /// same signal.
+    /// Reopens the audit file whether the reload succeeded or not: log rotation moves the file away and sends the same signal.
     fn tell_audit(&self, reloaded: &Result<String, ReloadError>) {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let (audit, active) = (&self.shared.audit, self.shared.active.load());
@@ -137,7 +135,7 @@ impl Controller {
         }
     }
 
-    /// What speaks against enforcing each of these namespaces.
+    /// The reasons against enforcing each of these namespaces.
     fn harms(&self, enforced: &[String]) -> Vec<Harm> {
         if enforced.is_empty() {
             return Vec::new();
@@ -147,10 +145,10 @@ impl Controller {
         let wanted = report.namespaces.into_iter();
         let wanted = wanted.filter(|one| enforced.contains(&one.namespace));
         let harms = wanted.map(|mut one| {
-            // What was enforced before is known well enough.
+            // A namespace that was enforced before is known well enough.
             let too_little = one.too_little();
             one.against.extend(too_little.filter(|_| !self.was_enforced(&one.namespace)));
-            // Who gives back without an owner token is told from others by its process.
+            // A client that releases without an owner token is distinguished by its process.
             if one.tokenless_releases > 0 {
                 one.against.extend(hidden.clone());
             }
@@ -174,7 +172,7 @@ impl Controller {
         once_enforced.extend(enforced.map(|one| one.name.clone()));
     }
 
-    /// Those of these namespaces that are not enforced now.
+    /// The namespaces among these that are not enforced now.
     fn newly_enforced<'a>(&self, wanted: impl Iterator<Item = &'a str>) -> Vec<String> {
         let active = self.shared.active.load();
         let is_watched = |name: &&str| {
@@ -206,7 +204,7 @@ impl Controller {
         let fixed = changes::unchangeable(&current, &new);
         let mut active = activate(&new, generation, &self.shared.metrics)?;
         active.go_on(&before);
-        // Nothing from here on can fail: a reload is carried out as a whole, or not at all.
+        // No step from here on can fail: a reload is applied as a whole, or not at all.
         self.shared.naming.replace(active.applications.clone());
         self.shared.metrics.set_config_hash(active.meaning.hash());
         self.shared.active.store(Arc::new(active));
@@ -305,7 +303,7 @@ impl Control for Controller {
         }
         for guard in &mut config.guards {
             let name = format!("{GUARD}{}", guard.name);
-            // An operator who wants nothing refused means data, too; a guard is switched on by its name.
+            // An operator who wants nothing refused includes guarded data; enforcing a guard needs its name.
             let is_meant = match namespace {
                 Some(namespace) => namespace == name,
                 None => mode == Mode::Monitor,
@@ -323,7 +321,7 @@ impl Control for Controller {
             let text = format!("no such namespace: {name:?}; there are {}", known.join(", "));
             return Err(ControlError::NotFound(text));
         }
-        // Nothing from here on can fail: an order is carried out as a whole, or not at all.
+        // No step from here on can fail: an order is applied as a whole, or not at all.
         let rollouts = Rollouts::of(&details);
         let meaning = Arc::new(meaning(config, &before.generation));
         self.shared.metrics.set_config_hash(meaning.hash());
@@ -361,7 +359,7 @@ impl Control for Controller {
     }
 
     fn drain(&self) -> String {
-        // Before anybody is sent away.
+        // Before any client is sent away.
         let clients = self.shared.metrics.client_connections.get();
         self.shared.stop_asked.notify_one();
         format!("stopping; clients connected: {clients}")
@@ -408,7 +406,7 @@ impl Control for Controller {
         let loaded = config::load_text((path, &text), overrides, environment());
         let unusable = |error: Unusable| invalid(what_if::wrong(&error));
         let new = loaded.usable().map_err(unusable)?;
-        // A policy says whether a setting is one of its own.
+        // A policy decides whether a setting is one of its own.
         load_policies::load(&self.host, &new).map_err(|findings| unusable(Unusable(findings)))?;
         let rules: Vec<_> = typed.iter().map(|one| what_if::rule(one, &new)).collect();
         let said = changes.iter().map(|change| (*change).to_owned());
@@ -462,7 +460,7 @@ impl Control for Controller {
     }
 }
 
-/// What came of an order, as the API says it.
+/// The result of an order, in the type of the API.
 fn in_words(broken: break_lease::Broken) -> Broken {
     match broken {
         break_lease::Broken::Done { id } => Broken::Done { id },
@@ -472,7 +470,7 @@ fn in_words(broken: break_lease::Broken) -> Broken {
     }
 }
 
-/// A setting as it is in force: some of what was read again takes a restart.
+/// The setting in force: some settings that were read again take a restart.
 fn in_force(read: config::Setting, started: &[config::Setting]) -> api::Setting {
     let takes_restart = read.table.is_none() && KEYS_OF_A_RESTART.contains(&&*read.key);
     let is_it = |one: &&config::Setting| one.table.is_none() && one.key == read.key;

@@ -1,6 +1,5 @@
-//! The addresses that the proxy serves: reserved first, so that one that is in use is one clear line
-//! and nothing is half started, and opened when there is something to serve. How one process hands
-//! them to the next is `net::listener`.
+//! The addresses that the proxy serves. They are reserved first, so that an address in use is one clear error and nothing is
+//! half started, and opened when there is something to serve. `net::listener` hands them from one process to the next.
 
 use std::fmt;
 use std::io;
@@ -28,24 +27,24 @@ pub(crate) struct Endpoints {
     metrics: Option<Endpoint>,
 }
 
-/// One that clients come in by.
+/// An address for clients.
 enum ClientEndpoint {
     Tcp(Endpoint, Gate),
     Unix(UnixEndpoint),
 }
 
-/// What an IP address and port are for clients.
+/// The role of an IP address and port for clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) security: Security,
-    /// There where the address is a Sentinel, and does not lead to the backend.
+    /// Set where the address acts as a Sentinel and does not lead to the backend.
     pub(crate) sentinel: Option<Arc<Sentinel>>,
-    /// There where the address is the only node of a cluster: what it says of where it is.
+    /// Set where the address acts as the only node of a cluster: the address that it announces.
     pub(crate) cluster: Option<Arc<Advertise>>,
 }
 
 impl Gate {
-    /// What leads to the backend.
+    /// A gate to the backend.
     pub(crate) fn plain() -> Gate {
         Gate { security: Security::Plain, sentinel: None, cluster: None }
     }
@@ -55,7 +54,7 @@ impl Gate {
     }
 }
 
-/// What is spoken below Redis's protocol.
+/// The layer below Redis's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
     Plain,
@@ -68,20 +67,20 @@ pub(crate) enum Listening {
     Unix(UnixListener, SocketFile),
 }
 
-/// What serves, once it is open.
+/// The open endpoints.
 pub(crate) struct Opened {
-    /// At least one.
+    /// At least one listener.
     pub(crate) listeners: Vec<Listening>,
     pub(crate) admin: Option<AdminHandle>,
     pub(crate) metrics: Option<AdminHandle>,
 }
 
-/// Why an address is not served: which, the key that names it, and the cause.
+/// Why an address is not served: the address, its configuration key, and the cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EndpointError {
     #[error("cannot listen on {0} ({1}): {2}")]
     Reserve(ListenAddress, &'static str, io::Error),
-    /// Another process listens there, which may be a proxy that would hand it over.
+    /// Another process listens there; it may be a proxy that can hand the address over.
     #[error("cannot listen on {0} ({1}): {2}; to take it over from a proxy of the same user, start with --takeover")]
     InUse(ListenAddress, &'static str, io::Error),
     #[error("cannot listen on {0}: there is no group {1} on this system")]
@@ -93,7 +92,7 @@ pub(crate) enum EndpointError {
 }
 
 impl Endpoints {
-    /// Reserves all of them, before anything has started.
+    /// Reserves all addresses, before anything is started.
     pub(crate) fn reserve(config: &Config, arrival: Arrival) -> Result<Endpoints, EndpointError> {
         let failed = |what, address, error: io::Error| match (error.kind(), arrival) {
             (io::ErrorKind::AddrInUse, Arrival::Alone) => EndpointError::InUse(address, what, error),
@@ -134,7 +133,7 @@ impl Endpoints {
         })
     }
 
-    /// The port that clients come in by, if they do by one: the real one where 0 was asked for.
+    /// The port for clients, if there is one: the real port where 0 was configured.
     pub(crate) fn port(&self) -> Option<u16> {
         self.clients.iter().find_map(|endpoint| match endpoint {
             ClientEndpoint::Tcp(endpoint, gate) if gate.is_plain_and_has_data() => endpoint.port(),
@@ -142,7 +141,7 @@ impl Endpoints {
         })
     }
 
-    /// Whether another process has an address of clients still.
+    /// Whether an address for clients is still held by another process.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.clients.iter().any(|endpoint| match endpoint {
             ClientEndpoint::Tcp(endpoint, _) => endpoint.is_taken_over(),
@@ -150,7 +149,7 @@ impl Endpoints {
         })
     }
 
-    /// From here on clients and operators come in.
+    /// Opens the addresses: from here on clients and operators can connect.
     pub(crate) fn open(self, options: AdminOptions, control: Arc<dyn Control>) -> Result<Opened, EndpointError> {
         let open = |what, endpoint: Endpoint| endpoint.open().map_err(|error| EndpointError::Open(what, error));
         let admin = |what, endpoint: Option<Endpoint>, options: AdminOptions| {
@@ -220,7 +219,7 @@ impl fmt::Display for Listening {
     }
 }
 
-/// Makes sentinels of those that the configuration means to be some, now that every port is known.
+/// Makes sentinels of the listeners that are configured so, now that every port is known.
 fn appoint_sentinels(config: &Config, clients: &mut [ClientEndpoint]) {
     let port_of = |clients: &[ClientEndpoint], index: usize| match clients.get(index) {
         Some(ClientEndpoint::Tcp(endpoint, _)) => endpoint.port(),
@@ -263,7 +262,7 @@ fn group_number(listener: &Listener) -> Result<Option<u32>, EndpointError> {
 }
 
 impl Opened {
-    /// The line that says where everything is, and for people at a terminal what to try.
+    /// Prints the line with all addresses and, for people at a terminal, commands to try.
     pub(crate) fn announce(&self, shared: &ProxyState, is_demonstration: bool, token: Option<&TokenFile>) {
         let addresses: Vec<String> = self.listeners.iter().map(ToString::to_string).collect();
         let (listen, further) = addresses.split_first().unzip();

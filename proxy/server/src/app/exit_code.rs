@@ -1,12 +1,12 @@
-//! What the process's end means to a script: 0 all is well, 1 something was found, refused or is not there,
-//! 2 usage or configuration, 3 the backend or the proxy cannot be reached, 124 a lock was not to be had in
-//! time. A command that ran under a lock ends as shells say it.
+//! The exit codes: 0 success, 1 something was found, refused or is missing, 2 usage or configuration, 3 the backend or the
+//! proxy is unreachable, 124 a lock could not be taken in time. A command under a lock passes its own exit code on, as shells
+//! do.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-/// Something was found, or refused.
+/// Findings, or a refusal.
 pub(crate) fn findings() -> ExitCode {
     ExitCode::from(1)
 }
@@ -21,12 +21,12 @@ pub(crate) fn unreachable() -> ExitCode {
     ExitCode::from(3)
 }
 
-/// Somebody else held the lock for as long as it was waited for; `timeout` ends with the same.
+/// Another client held the lock for the whole wait; `timeout` uses the same code.
 pub(crate) fn wait_is_over() -> ExitCode {
     ExitCode::from(124)
 }
 
-/// The end of a command that was run.
+/// The exit code of a command that was run.
 pub(crate) fn after(status: ExitStatus) -> ExitCode {
     match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),

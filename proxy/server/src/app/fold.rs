@@ -1,5 +1,5 @@
-//! The follower of the event log that fills the view. What the view finds on the way and may not write itself is written here:
-//! durations into the metrics, and the end of a lease into the mirror.
+//! The follower of the event log that fills the view. It also applies what the view finds but may not write itself: durations
+//! to the metrics, and the end of a lease to the mirror.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +33,7 @@ impl Fold {
         match measure {
             Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
             Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
-            // What a FLUSH through this proxy erased the mirror has forgotten.
+            // After a FLUSH through this proxy the mirror has forgotten the lease.
             Measure::Bypassed(key, fence) if self.end(&key, fence, now) => {
                 metrics.bypass.inc();
             }
@@ -44,7 +44,7 @@ impl Fold {
         }
     }
 
-    /// Takes a lease from the mirror, and returns whether it was there.
+    /// Removes a lease from the mirror, and returns whether it was there.
     fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
         let Some(shard) = self.shared.shards.of_key(&key.key) else {
             return false;

@@ -1,5 +1,5 @@
-//! What an operator is told over RESP: the answers of the admin address as replies, for who has `redis-cli` at hand. Keys and
-//! names are spelled as there, the fields have the names that they have there. Owns how long a reply may get.
+//! Operator commands over RESP: the replies of the admin address for people with `redis-cli`. Keys and names are spelled as
+//! there, and fields have the same names. This module limits the length of a reply.
 
 use std::str;
 
@@ -20,12 +20,12 @@ use super::control::Controller;
 
 /// Locks or clients in a reply, at most.
 const MAX_LISTED: usize = 200;
-/// Bytes of their texts, at most: a key may be long.
+/// Bytes of their texts, at most, because a key may be long.
 const MAX_LISTED_BYTES: usize = 1024 * 1024;
-/// Records that one id may stand for, at most.
+/// Records shown for one id, at most.
 const MAX_RECORDS: usize = 8;
 
-/// What `LOCKWARDEN HELP` says, in the form of Redis's own `HELP`.
+/// The text of `LOCKWARDEN HELP`, in the form of Redis's own `HELP`.
 const HELP: [&str; 23] = [
     "LOCKWARDEN <subcommand> [<arg> [value] ...]. Subcommands are:",
     "FENCE <key>",
@@ -167,7 +167,7 @@ fn name(lock: &NamedLock) -> Value {
     }
 }
 
-/// The decision in the words of `lockwarden why`, a line each.
+/// The decision in the words of `lockwarden why`, one line each.
 fn told(views: &dyn Views, id: &[u8]) -> Value {
     let id = spell(id);
     let found = views.why(&id);
@@ -186,7 +186,7 @@ fn told(views: &dyn Views, id: &[u8]) -> Value {
     lines(words.iter().map(String::as_str))
 }
 
-/// How many there are, and as many of them as a reply may have.
+/// The number of matches, and as many of them as a reply may have.
 fn listed(matching: u64, name: &'static str, entries: impl Iterator<Item = Value>) -> Value {
     let mut bytes = 0;
     let entries = entries.take_while(|entry| {
@@ -197,7 +197,7 @@ fn listed(matching: u64, name: &'static str, entries: impl Iterator<Item = Value
     map([("matching", number(matching)), (name, Value::Array(entries))])
 }
 
-/// About as many bytes as it takes.
+/// Its approximate size in bytes.
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(size).sum(),

@@ -1,7 +1,6 @@
-//! A Redis (or Valkey) of the proxy's own, for `backend = "private"`, `make run` and the demo: it
-//! keeps nothing on disk, listens on loopback only and ends with the proxy, however that ends. It
-//! is started before the runtime matters, so its code blocks; the proxy talks to it like to any
-//! other backend.
+//! A Redis (or Valkey) of the proxy's own, for `backend = "private"`, `make run` and the demo: it keeps nothing on disk,
+//! listens on loopback only and ends with the proxy, however the proxy ends. It is started before the runtime, so its code
+//! blocks; the proxy uses it like any other backend.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -32,27 +31,27 @@ const POLL: Duration = Duration::from_millis(5);
 /// Why there is no private server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrivateRedisError {
-    /// Neither program is there.
+    /// Neither program is installed.
     #[error(
         "backend = \"private\" needs redis-server or valkey-server on PATH; install one \
          (Debian, Ubuntu: apt-get install redis-server), or name a running one: \
          backend = \"redis://HOST:PORT\""
     )]
     NotInstalled,
-    /// The directory or the process could not be made.
+    /// The directory or the process could not be created.
     #[error("cannot start {program}")]
     Start {
-        /// What should have run.
+        /// The program to run.
         program: PathBuf,
-        /// The operating system's words.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It ended, or did not answer in time.
+    /// It ended, or did not reply in time.
     #[error("{program} {what}; its last words: {last_words}")]
     Silent {
-        /// What ran.
+        /// The program that ran.
         program: PathBuf,
-        /// What it did instead of answering.
+        /// What it did instead of replying.
         what: String,
         /// The end of its log.
         last_words: String,
@@ -69,10 +68,10 @@ pub(crate) struct PrivateRedis {
 }
 
 impl PrivateRedis {
-    /// Starts a server and waits until it answers.
+    /// Starts a server and waits until it replies.
     ///
-    /// Must be called from a thread that lives as long as the proxy, best the main one: Linux ties
-    /// the promise to end with the parent to the *thread* that started the process (prctl(2)).
+    /// Must be called from a thread that lives as long as the proxy, best the main one: Linux ties the promise to end with the
+    /// parent to the *thread* that started the process (prctl(2)).
     pub(crate) fn start() -> Result<PrivateRedis, PrivateRedisError> {
         let program = find_program().ok_or(PrivateRedisError::NotInstalled)?;
         let mut attempt = 1;
@@ -91,7 +90,7 @@ impl PrivateRedis {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -101,14 +100,14 @@ impl PrivateRedis {
         self.child.id()
     }
 
-    /// Asks it to stop, waits a moment, and then does not ask any more.
+    /// Asks it to stop, waits a moment, then kills it.
     pub(crate) fn stop(&mut self) {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
         terminate(&self.child);
         if wait(&mut self.child, STOP).is_none() {
-            // Both can only fail because it has ended meanwhile.
+            // Both calls fail only if it has ended meanwhile.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -192,8 +191,7 @@ fn spawn(program: &Path, dir: &Path, address: SocketAddr, log: &Path) -> io::Res
     command.spawn()
 }
 
-/// Whether the server that answers there is the one that was started in `dir`: with a taken port
-/// it could be another one.
+/// Whether the server that replies there is the one that was started in `dir`: if the port was taken, it could be another one.
 fn is_ours(address: SocketAddr, dir: &Path) -> bool {
     let Ok(dir) = dir.canonicalize() else {
         return false;
@@ -256,7 +254,7 @@ mod tests {
     use super::*;
 
     fn is_alive(pid: u32) -> bool {
-        // A zombie is not alive: nobody may have waited for it yet.
+        // A zombie is not alive; it may just not have been waited for.
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
     }
@@ -292,7 +290,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn it_ends_when_the_thread_that_started_it_ends() {
-        // The kernel treats the end of the starting thread like the end of the proxy.
+        // For the kernel the end of the starting thread counts as the end of the proxy.
         let server = std::thread::spawn(|| PrivateRedis::start().unwrap()).join().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_alive(server.process_id()) {

@@ -1,17 +1,17 @@
-//! A stopping proxy sends its idle clients away one behind the other: all at once they would all connect elsewhere in the
-//! same moment.
+//! A stopping proxy sends its idle clients away one after the other; otherwise they would all connect elsewhere at the same
+//! moment.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockwarden_dataplane::state::ProxyState;
 
-/// The longest time over which they are told.
+/// The longest time over which the clients are told.
 const SPREAD: Duration = Duration::from_secs(1);
-/// Between two of them, where there are few.
+/// Pause between two groups of clients.
 const PACE: Duration = Duration::from_millis(10);
 
-/// Tells everybody who is connected that the proxy is about to stop, over at most a second, and over no more than `most`.
+/// Tells all connected clients that the proxy is about to stop, over at most a second, and over no more than `most`.
 pub(super) async fn one_by_one(shared: Arc<ProxyState>, most: Duration) {
     let clients = shared.clients.connections();
     let at_once = at_once(clients.len(), most);
@@ -23,7 +23,7 @@ pub(super) async fn one_by_one(shared: Arc<ProxyState>, most: Duration) {
     }
 }
 
-/// How many are told in the same moment.
+/// The number of clients that are told at the same moment.
 fn at_once(clients: usize, most: Duration) -> usize {
     let steps = SPREAD.min(most).as_millis() / PACE.as_millis();
     let steps = usize::try_from(steps).unwrap_or(usize::MAX).max(1);

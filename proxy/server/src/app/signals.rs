@@ -1,18 +1,18 @@
-//! The signals that an operator sends, as one stream for the main loop. It installs the handlers
-//! and says what came; what to do about it is the main loop's business.
+//! The signals of an operator, as one stream for the main loop. This module installs the handlers and returns the signals; the
+//! main loop acts on them.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What an operator asked for.
+/// A request of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// SIGTERM: finish what is under way and end.
     Terminate,
-    /// SIGINT, Ctrl-C: the same, asked for at the terminal.
+    /// SIGINT, Ctrl-C: the same, from the terminal.
     Interrupt,
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP: reload the configuration.
     Reload,
 }
 
@@ -33,8 +33,8 @@ impl Signals {
         })
     }
 
-    /// The next signal. Several of one kind that come before they are asked for are one. Dropping
-    /// the future loses nothing.
+    /// The next signal. Several signals of one kind that arrive between two calls count as one. Dropping the future loses
+    /// nothing.
     pub(crate) async fn next(&mut self) -> Ask {
         // In this order, so that a reload cannot delay a stop.
         tokio::select! {

@@ -1,16 +1,15 @@
-//! What the proxy tells a service manager that started it (`sd_notify(3)`): that it serves, that it
-//! reads its configuration again, that it stops, and, where a watchdog is set, that it lives. Without
-//! a service manager nothing happens; a message that cannot be sent is a line in the log and stops
-//! nothing.
+//! Messages of the proxy to the service manager that started it (`sd_notify(3)`): it serves, it reloads its configuration, it
+//! stops, and, where a watchdog is set, it is alive. Without a service manager nothing is sent; a failed message is a line in
+//! the log and stops nothing.
 
 use sd_notify::NotifyState;
 
-/// It serves, or does so again after a reload.
+/// The proxy serves, also again after a reload.
 pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// It reads its configuration again; [`ready`] ends that.
+/// The proxy reloads its configuration; [`ready`] ends that state.
 pub(crate) fn reloading() {
     let now = NotifyState::monotonic_usec_now();
     match now {
@@ -19,13 +18,13 @@ pub(crate) fn reloading() {
     }
 }
 
-/// It takes no new clients.
+/// The proxy accepts no new clients.
 pub(crate) fn stopping(status: &str) {
     tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
-/// Shows signs of life, twice in the time that the service manager allows. They come from the runtime
-/// that serves the clients, so one that is stuck shows none.
+/// Sends signs of life, twice within the time that the service manager allows. They come from the runtime that serves the
+/// clients, so a stuck runtime sends none.
 pub(crate) async fn watchdog() {
     let Some(allowed) = sd_notify::watchdog_enabled() else {
         return;

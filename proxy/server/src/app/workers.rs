@@ -1,6 +1,6 @@
-//! The threads that serve clients. Each has a runtime of its own and keeps a client from its first
-//! byte to its last: nothing that a command touches on its way is woken on another thread or stolen
-//! by one. The first of them also accepts, and gives each newcomer to the thread with the fewest.
+//! The threads that serve clients. Each has its own runtime and keeps a client from its first byte to its last: no part of a
+//! command is woken on another thread or stolen by one. The first thread also accepts clients, and gives each to the thread
+//! with the fewest.
 
 use std::cell::Cell;
 use std::io;
@@ -15,17 +15,17 @@ use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
-/// What a thread is given to do: a function that it calls in its runtime.
+/// Work for a thread: a function that it calls in its runtime.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. Dropped, they end with whatever they still do.
+/// The threads. When dropped, they end with their current work.
 pub(crate) struct Workers {
     workers: Arc<[Worker]>,
     threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
     crowd: Arc<Crowd>,
 }
 
-/// One thread, as seen by those who give it something to do.
+/// One thread, as seen by those who send it work.
 struct Worker {
     jobs: UnboundedSender<Job>,
     handle: Handle,
@@ -33,21 +33,21 @@ struct Worker {
     clients: Arc<AtomicUsize>,
 }
 
-/// All clients that are served.
+/// All served clients.
 #[derive(Default)]
 struct Crowd {
     clients: AtomicUsize,
     gone: Notify,
 }
 
-/// A way to the threads, for the one that accepts clients.
+/// Gives access to the threads, for the code that accepts clients.
 #[derive(Clone)]
 pub(crate) struct Seats {
     workers: Arc<[Worker]>,
     crowd: Arc<Crowd>,
 }
 
-/// The place of one client. Dropped, it is free again.
+/// The place of one client. Dropping it frees the place.
 pub(crate) struct Seat {
     place: usize,
     clients: Arc<AtomicUsize>,
@@ -55,12 +55,12 @@ pub(crate) struct Seat {
 }
 
 thread_local! {
-    /// Which of the workers this thread is.
+    /// The index of this thread among the workers.
     static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl Workers {
-    /// Starts so many threads, each of which looks whether it stood still before it does anything.
+    /// Starts `number` threads. After each wake-up a thread checks for a standstill of the process before any other work.
     pub(crate) fn start(number: usize, standstill: &Arc<Standstill>) -> io::Result<Workers> {
         let mut workers = Vec::new();
         let mut threads = Vec::new();
@@ -79,18 +79,18 @@ impl Workers {
         Ok(Workers { workers: workers.into(), threads, crowd: Arc::default() })
     }
 
-    /// Their runtimes, for who counts what they do.
+    /// Their runtimes, for the code that measures their work.
     pub(crate) fn handles(&self) -> Vec<Handle> {
         let workers = self.workers.iter();
         workers.map(|worker| worker.handle.clone()).collect()
     }
 
-    /// The way to them.
+    /// The access to them.
     pub(crate) fn seats(&self) -> Seats {
         Seats { workers: self.workers.clone(), crowd: self.crowd.clone() }
     }
 
-    /// Has the first of them accept clients; returns where it says when that is over.
+    /// Makes the first thread accept clients; the returned receiver reports when that is over.
     pub(crate) fn accept<F>(&self, accepting: impl FnOnce() -> F + Send + 'static) -> oneshot::Receiver<()>
     where
         F: Future<Output = ()> + 'static,
@@ -103,7 +103,7 @@ impl Workers {
                 let _ = done.send(());
             });
         });
-        // A thread that is gone drops the job, and with it the other end.
+        // A thread that is gone drops the job, and with it the sender.
         let _ = self.workers[0].jobs.send(job);
         finished
     }
@@ -116,7 +116,7 @@ impl Workers {
     /// Returns when the last client is gone.
     pub(crate) async fn empty(&self) {
         loop {
-            // Made before the look, so that the last client cannot go unnoticed between the two.
+            // Registered before the check, so that the last client cannot go unnoticed between the two.
             let gone = self.crowd.gone.notified();
             if self.clients() == 0 {
                 return;
@@ -128,7 +128,7 @@ impl Workers {
     /// Ends the threads; the clients that are left are dropped.
     pub(crate) fn end(self) {
         let (stops, threads): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
-        // All are told before one is waited for, so that they end at the same time.
+        // All are told before waiting for the first, so that they end at the same time.
         drop(stops);
         for thread in threads {
             if thread.join().is_err() {
@@ -150,12 +150,12 @@ impl Seats {
         self.crowd.clients()
     }
 
-    /// A place on the thread with the fewest clients, on this one if it has no more than another.
+    /// A place on the thread with the fewest clients; this thread is preferred among equals.
     pub(crate) fn free(&self) -> Seat {
         let here = PLACE.get();
         let load = |place: usize| self.workers[place].clients.load(Ordering::Relaxed);
         let place = (0..self.workers.len())
-            // Among equals this thread, because a client that stays here needs no other runtime.
+            // This thread among equals, because a client that stays here needs no other runtime.
             .min_by_key(|&place| (load(place), Some(place) != here))
             .unwrap_or(0);
         let clients = self.workers[place].clients.clone();
@@ -227,7 +227,7 @@ fn work(
             }
         }
     });
-    // A look-up of a name that hangs is not waited for.
+    // A name look-up that hangs is not waited for.
     runtime.shutdown_background();
     pool::close_all();
 }

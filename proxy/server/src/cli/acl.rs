@@ -1,5 +1,5 @@
-//! `lockwarden acl`: ACL rules by which nobody who goes around lockwarden can touch lock keys or records. Prints them, or sets
-//! them; what they are is `barrier`, in which order and for whom `plan`.
+//! `lockwarden acl`: ACL rules that keep clients which bypass lockwarden away from lock keys and records. Prints the rules or
+//! sets them; `barrier` defines them, `plan` decides their order and their users.
 
 pub(super) mod barrier;
 mod commands;
@@ -31,7 +31,7 @@ use commands::Commands;
 use plan::{Plan, Situation, Step};
 use users::User;
 
-/// Users that are looked at.
+/// Users that are checked.
 pub(super) const MAX_USERS: usize = 10_000;
 
 #[derive(Args, Debug)]
@@ -56,7 +56,7 @@ pub(super) struct AclArgs {
     without_twin: bool,
 }
 
-/// Prints or sets the rules; ends with 1 where somebody could still go around.
+/// Prints or sets the rules; exits with 1 if applications could still bypass lockwarden.
 pub(super) fn acl(args: &AclArgs) -> ExitCode {
     finish(done(args))
 }
@@ -88,7 +88,7 @@ fn done(args: &AclArgs) -> Result<ExitCode, ApiError> {
         .map_err(|error| ApiError::Usage(error.to_string()))?;
     runtime.block_on(async {
         let mut is_open = false;
-        // Nodes of a cluster do not tell one another of their users, and a replica may be the primary tomorrow.
+        // The nodes of a cluster do not share their users, and a replica may be the primary tomorrow.
         for node in asks.nodes().await? {
             is_open |= work(args, &config, &own.at(&node), &node).await?;
         }
@@ -99,7 +99,7 @@ fn done(args: &AclArgs) -> Result<ExitCode, ApiError> {
     })
 }
 
-/// Deals with one server; returns whether applications could still go around it.
+/// Handles one server; returns whether applications could still bypass lockwarden on it.
 async fn work(args: &AclArgs, config: &Config, own: &Address, asks: &Address) -> Result<bool, ApiError> {
     let mut server = asks.converse().await?;
     let users = match list(&mut server).await? {
@@ -160,10 +160,10 @@ async fn work(args: &AclArgs, config: &Config, own: &Address, asks: &Address) ->
     Ok(plan.is_open)
 }
 
-/// What `ACL LIST` says.
+/// The reply to `ACL LIST`.
 pub(super) enum Listed {
     Users(Vec<User>),
-    /// Who asks may not know.
+    /// The asking user has no right to it.
     Refused(String),
 }
 
@@ -179,14 +179,14 @@ pub(super) async fn list(server: &mut Conversation) -> Result<Listed, BackendErr
     })
 }
 
-/// The barrier that this configuration wants on this server.
+/// The barrier for this configuration on this server.
 pub(super) async fn barrier(config: &Config, server: &mut Conversation) -> Result<Barrier, ApiError> {
     let info = server.ask(&["INFO", "server"]).await?;
     let info = info.as_bytes().map(|info| String::from_utf8_lossy(info).into_owned());
     let info = info.unwrap_or_default();
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-    // One that does not say it is taken for a new one: an old one refuses what it does not know, and says so.
+    // A server without a version counts as new: an old server refuses what it does not know, with an error.
     let is_since_7 = major.is_none_or(|major| major >= 7);
     let commands = Commands::ask(server).await?;
     let commands =
@@ -201,7 +201,7 @@ fn unsayable(error: KeySetError) -> ApiError {
     ))
 }
 
-/// The passwords of the twins, in the order of the configuration. Those that are missing are made where rules are set.
+/// The passwords of the twins, in the order of the configuration. Missing ones are created when rules are set.
 fn passwords(args: &AclArgs, config: &Config) -> Result<Vec<Option<Secret>>, ApiError> {
     let one = |mapping: &config::UserMapping| match (&mapping.password, args.apply) {
         (Some(password), _) => Ok(Some(password.clone())),
@@ -217,7 +217,7 @@ fn passwords(args: &AclArgs, config: &Config) -> Result<Vec<Option<Secret>>, Api
     config.user_map.iter().map(one).collect()
 }
 
-/// What lockwarden's own user lacks, as rules.
+/// The rights that lockwarden's own user lacks, as rules.
 async fn own_lacks(config: &Config, own: &Address) -> Result<Option<String>, ApiError> {
     let mut conversation = own.converse().await?;
     let namespaces = activate::namespaces(config);

@@ -1,6 +1,6 @@
-//! Speaks HTTP to the admin address for every command that asks a running proxy. Knows where that is, how an
-//! order is signed and what a failed request means to the caller; the types of the answers are
-//! [`lockwarden_console::view::api`]. One request a connection, as the admin address serves them.
+//! The HTTP client for all commands that ask a running proxy at its admin address. It finds that address, sends the token with
+//! an order and turns a failed request into an error; the types of the replies are [`lockwarden_console::view::api`]. One
+//! request per connection, as the admin address serves them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,13 +29,13 @@ use crate::app::control::Source;
 use crate::app::exit_code;
 use crate::terminal::complain;
 
-/// For a connection to be made.
+/// The limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For a whole answer; the admin address gives up after 20 seconds.
+/// The limit for a whole reply; the admin address gives up after 20 seconds.
 const ANSWER: Duration = Duration::from_secs(25);
-/// The longest answer that is read: the list of a hundred thousand locks is shorter.
+/// The longest reply, bytes: the list of a hundred thousand locks is shorter.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
-/// What a person gets to see of an answer that is not ours.
+/// Characters shown of a reply that is not from lockwarden.
 const SHOWN: usize = 200;
 
 /// Where the proxy is that a command asks.
@@ -55,12 +55,12 @@ pub(super) struct ApiArgs {
 }
 
 impl ApiArgs {
-    /// The same for the proxy at another address.
+    /// The same, for the proxy at another address.
     pub(super) fn at(&self, admin: &str) -> ApiArgs {
         ApiArgs { admin: Some(admin.to_owned()), ..self.clone() }
     }
 
-    /// Where a command that has flags of its own finds the proxy: as these say, else as the environment does.
+    /// The proxy for a command with its own flags: as they say, otherwise as the environment says.
     pub(super) fn of(admin: Option<&str>, config: Option<&Path>) -> ApiArgs {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let said = || variable("LOCKWARDEN_ADMIN")?.into_string().ok();
@@ -72,22 +72,22 @@ impl ApiArgs {
         }
     }
 
-    /// The configuration that was named.
+    /// The named configuration.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()
     }
 }
 
-/// Why there is no answer. Told apart by what the process's end says about it.
+/// Why there is no reply. The variants differ in their exit codes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     /// The command line or the configuration is wrong.
     #[error("{0}")]
     Usage(String),
-    /// The command line or the configuration names no address to ask.
+    /// The command line and the configuration name no address to ask.
     #[error(transparent)]
     Address(#[from] AdminAddressError),
-    /// Nobody answers there; an order may have been carried out if it was sent.
+    /// The address does not reply; an order that was sent may have been carried out.
     #[error("the admin address {address} cannot be reached: {source}")]
     Unreachable {
         /// As it was given.
@@ -95,10 +95,10 @@ pub(super) enum ApiError {
         /// Why.
         source: io::Error,
     },
-    /// What was asked for is not there.
+    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The proxy did not do it.
+    /// The proxy refused.
     #[error("the proxy refused ({status}): {text}")]
     Refused {
         /// Its status.
@@ -109,10 +109,10 @@ pub(super) enum ApiError {
     /// The server behind the proxy cannot be asked.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// It can, and is not, for a reason.
+    /// It could be asked, but is not, for a reason.
     #[error("{0}")]
     Declined(String),
-    /// It is no lockwarden, or one of another version.
+    /// Not a lockwarden, or one of another version.
     #[error("{address} answers what no lockwarden of this version answers: {text}")]
     Foreign {
         /// As it was given.
@@ -123,7 +123,7 @@ pub(super) enum ApiError {
 }
 
 impl ApiError {
-    /// What the process ends with.
+    /// The exit code.
     pub(super) fn exit(&self) -> ExitCode {
         match self {
             ApiError::Usage(_) | ApiError::Address(_) => exit_code::configuration(),
@@ -155,7 +155,7 @@ pub(super) struct ApiClient {
     runtime: tokio::runtime::Runtime,
 }
 
-/// Host and port as they are connected to and as `Host` names them.
+/// Host and port, for the connection and for the `Host` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     host: String,
@@ -172,11 +172,11 @@ impl fmt::Display for Place {
 }
 
 impl ApiClient {
-    /// The proxy that the command line means. Connects to nothing yet.
+    /// The proxy of the command line. Does not connect yet.
     pub(super) fn new(args: &ApiArgs) -> Result<ApiClient, ApiError> {
         let given = args.admin.as_deref().filter(|text| !text.is_empty());
         let token = given_token(args)?;
-        // With both at hand the configuration is not looked at, so that a broken one is in nobody's way.
+        // With both set the configuration is not read, so that a broken one does no harm.
         let config = match (given, &token) {
             (Some(_), Some(_)) => None,
             (Some(_), None) if args.config.is_none() => None,
@@ -208,12 +208,12 @@ impl ApiClient {
         })
     }
 
-    /// Where it asks, for messages.
+    /// Its address, for messages.
     pub(super) fn address(&self) -> String {
         self.place.to_string()
     }
 
-    /// Reads. `path` is made with [`path`].
+    /// Sends a GET. `path` is made with [`path`].
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
         let (status, body) = self.send(Method::GET, path, None)?;
         match status.is_success() {
@@ -222,7 +222,7 @@ impl ApiClient {
         }
     }
 
-    /// Gives an order. What came of it is an answer, whatever its status.
+    /// Sends an order. Its result is a reply, whatever the status.
     pub(super) fn post<T: DeserializeOwned>(&self, path: &str, order: &impl Serialize) -> Result<T, ApiError> {
         let body = serde_json::to_vec(order).map_err(|error| ApiError::Usage(error.to_string()))?;
         self.token()?;
@@ -260,7 +260,7 @@ impl ApiClient {
         }
     }
 
-    /// The words of `{"error": …}`, which every refusal of ours has.
+    /// The text of `{"error": …}`, which every refusal of lockwarden contains.
     fn problem(&self, status: StatusCode, body: &[u8]) -> ApiError {
         #[derive(serde::Deserialize)]
         struct Problem {
@@ -284,7 +284,7 @@ async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(S
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // It drives the request; its own end is seen by the request.
+    // This task drives the request; the request notices its end.
     tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(io::Error::other)?;
     let status = response.status();
@@ -292,7 +292,7 @@ async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(S
     Ok((status, body.to_bytes()))
 }
 
-/// Ends as the answer says, or as its failure does, which is told.
+/// Returns the exit code of the reply, or prints the error and returns its exit code.
 pub(super) fn finish(done: Result<ExitCode, ApiError>) -> ExitCode {
     done.unwrap_or_else(|error| {
         complain!("lockwarden: {error}");
@@ -300,7 +300,7 @@ pub(super) fn finish(done: Result<ExitCode, ApiError>) -> ExitCode {
     })
 }
 
-/// A path below `/api/v1/`: the segments, and what is asked about them.
+/// A path below `/api/v1/`: the segments and the query.
 pub(super) fn path(segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = "/api/v1".to_owned();
     for segment in segments {
@@ -342,7 +342,7 @@ pub(super) fn load_config(file: Option<&Path>) -> Result<config::Config, config:
     source.load().usable()
 }
 
-/// What policies are loaded into.
+/// The host into which policies are loaded.
 pub(super) fn policy_host() -> Result<PolicyHost, ApiError> {
     PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))
 }
@@ -359,7 +359,7 @@ pub(super) fn load_policies_of(file: &Path) -> Result<(PolicyHost, config::Confi
 fn configured(config: Option<&config::Config>) -> Result<Place, AdminAddressError> {
     let address = config.and_then(|config| config.admin).ok_or(AdminAddressError::NotConfigured)?;
     let ip = address.ip();
-    // What listens everywhere is near as well.
+    // A server that listens everywhere is also on this machine.
     let host = match (ip.is_unspecified(), ip.is_ipv4()) {
         (true, true) => "127.0.0.1".to_owned(),
         (true, false) => "::1".to_owned(),

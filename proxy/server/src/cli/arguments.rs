@@ -1,13 +1,13 @@
-//! How words of the command line are read, where several commands take the same.
+//! Parsers for arguments that several commands share.
 
 use std::time::Duration;
 
 use lockwarden_control::config;
 
-/// The longest time that a flag takes: more is a slip of the finger.
+/// The longest time of a flag: more is probably a typing error.
 const MAX_TIME: Duration = Duration::from_secs(366 * 86_400);
 
-/// A text on the command line that is no time.
+/// A text on the command line that is not a time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("write a whole number and ms, s, m, h or d, as in 30s; a year at most")]
 pub(super) struct DurationError;

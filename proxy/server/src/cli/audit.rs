@@ -1,5 +1,5 @@
-//! `lockwarden audit`: what enforce mode would break, by application and with examples, and a verdict for each
-//! namespace. Asks a running proxy for its report; says nothing that is not in it.
+//! `lockwarden audit`: shows what enforce mode would break, by application and with examples, and a verdict for each namespace.
+//! Asks a running proxy for its report and adds nothing to it.
 
 mod brief;
 mod what_if;
@@ -23,11 +23,11 @@ use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, duration, plain};
 use brief::{equal_values, without_ttl};
 
-/// Locks that are shown as examples of what is wrong with those that are held.
+/// Held locks with problems that are shown as examples.
 const EXAMPLES: u32 = 20;
-/// Patterns of keys that are shown of one thing.
+/// Key patterns shown per finding.
 const MAX_PATTERNS: usize = 20;
-/// Lines to write that are shown with one advice.
+/// Lines to write shown per advice.
 const MAX_LINES: usize = 5;
 
 #[derive(Args, Debug)]
@@ -66,12 +66,12 @@ enum AuditOrder {
     },
 }
 
-/// Left as it was typed for the proxy, which knows when it was changed.
+/// Kept as typed: the proxy knows when it was changed.
 fn time(text: &str) -> Result<String, NoTime> {
     text.parse::<Since>().map(|_| text.to_owned())
 }
 
-/// Tells what would break; ends with 1 where a namespace is not ready.
+/// Shows what would break; exits with 1 if a namespace is not ready.
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
     finish(match &args.order {
         Some(AuditOrder::Reset { fleet }) => reset(fleet),
@@ -88,12 +88,12 @@ fn reset(fleet: &FleetArgs) -> Result<ExitCode, ApiError> {
     Ok(answers.end())
 }
 
-/// The report of a proxy, and of the locks that are held now those with something wrong.
+/// The report of a proxy, with the held locks that have problems.
 #[derive(Debug, Serialize)]
 struct Audit {
     #[serde(flatten)]
     report: Report,
-    /// At most so many as are worth an example; `matching` says how many there are.
+    /// The examples; `matching` is their full number.
     held_with_problems: Locks,
 }
 
@@ -121,7 +121,7 @@ fn report(audit: &Audit, all: bool, screen: Screen) -> String {
         }
 }
 
-/// The namespaces that are not ready: one of the proxies that have seen something of it says so, or none has.
+/// The namespaces that are not ready: one of the proxies with observations of it says so, or no proxy has any.
 fn not_ready(answers: &Answers<Audit>) -> BTreeSet<&str> {
     let all = || answers.answers.iter().flat_map(|one| &one.answer.report.namespaces);
     let is_ready = |name: &str| {
@@ -153,7 +153,7 @@ fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
     Ok(Audit { report, held_with_problems: client.get(&path(&["locks"], &query))? })
 }
 
-/// Leaves out the other namespaces.
+/// Removes the other namespaces.
 fn narrow(report: &mut Report, name: &str) -> Result<(), ApiError> {
     report.namespaces.retain(|one| one.namespace == name);
     if report.namespaces.is_empty() {
@@ -245,7 +245,7 @@ fn words(head: &str, audit: &Audit, screen: Screen) -> String {
     text
 }
 
-/// Who is ready to be enforced.
+/// Readiness for enforcing.
 fn verdicts<'a>(head: &'static str, all: impl Iterator<Item = (&'a str, bool, &'a str)>, screen: Screen) -> String {
     let all: Vec<_> = all.collect();
     let ready = |ready: bool| match ready {
@@ -292,8 +292,7 @@ struct TimeRow<'a> {
     time: LockTime,
 }
 
-/// What enforcing costs in lock time: foretold, and below it what is seen; of each namespace, and of the applications that
-/// lose some.
+/// The cost of enforcing in lock time, foretold and below it seen; for each namespace, and for the applications that lose some.
 fn lock_time(report: &Report, screen: Screen) -> String {
     let mut rows = Vec::new();
     for one in &report.namespaces {
@@ -328,13 +327,13 @@ fn loses(time: LockTime) -> bool {
     time.unheld_ms > 0 || time.cut_ms > 0
 }
 
-/// For how long, and which part of the time in which locks were locked that is.
+/// The unheld time, and its share of the time in which locks were locked.
 fn unheld(time: LockTime) -> String {
     let share = share(time.unheld_ms, time.locked_ms());
     format!("{} ({share})", duration(time.unheld_ms))
 }
 
-/// What to do about something, and the lines to write.
+/// The advice on a finding, and the lines to write.
 struct Advice<'a> {
     what: &'a str,
     advice: String,
@@ -362,10 +361,9 @@ fn held_for(patterns: &[LockPattern], screen: Screen) -> String {
         .show_if_any(screen)
 }
 
-/// One line for each kind of misuse of each application on each pattern of keys. The advice is collected once for each
-/// kind.
+/// One line for each kind of misuse of each application on each key pattern. The advice is collected once for each kind.
 fn misuses<'a>(applications: &'a [Application], now: u64, advice: &mut Vec<Advice<'a>>, screen: Screen) -> String {
-    // Few old clients say which library they are.
+    // Few old clients announce their library.
     let with_library = applications.iter().any(|one| !one.libraries.is_empty());
     let mut rows = Vec::new();
     for application in applications {
@@ -391,7 +389,7 @@ fn misuses<'a>(applications: &'a [Application], now: u64, advice: &mut Vec<Advic
         .show_if_any(screen)
 }
 
-/// What is about no lock is of no namespace.
+/// A finding that is about no lock belongs to no namespace.
 fn of_namespace(name: &str) -> &str {
     match name {
         "" => "-",
@@ -399,7 +397,7 @@ fn of_namespace(name: &str) -> &str {
     }
 }
 
-/// A misuse of locks whose keys are alike.
+/// A misuse of the locks of one key pattern.
 struct OnPattern {
     keys: String,
     count: u64,
@@ -407,7 +405,7 @@ struct OnPattern {
     example: String,
 }
 
-/// A misuse by the keys that it was found on. A proxy of an older version does not tell them.
+/// A misuse by key pattern. A proxy of an older version does not report them.
 fn on_patterns(misuse: &Misuse) -> Vec<OnPattern> {
     let whole = || OnPattern {
         keys: "-".to_owned(),
@@ -423,7 +421,7 @@ fn on_patterns(misuse: &Misuse) -> Vec<OnPattern> {
         keys: one.pattern.clone(),
         count: one.count,
         last: one.last,
-        // The last of all is known with all that it was.
+        // The last of all is known in full.
         example: match one.key == misuse.example.key && one.last == misuse.last {
             true => example(&misuse.example),
             false => one.key.clone(),
@@ -454,7 +452,7 @@ fn note<'a>(advice: &mut Vec<Advice<'a>>, misuse: &'a Misuse) {
     }
 }
 
-/// The command and its lock, by whom, and the name of the record.
+/// The command and its lock, the client, and the id of the record.
 fn example(moment: &Moment) -> String {
     let mut words = Vec::from_iter(moment.command.clone());
     words.push(moment.wrote.as_ref().unwrap_or(&moment.key).clone());
@@ -610,7 +608,7 @@ mod tests {
             foretold: lost,
             seen: LockTime::default(),
         });
-        // What is in nobody's way has no paragraph.
+        // A finding that does not prevent enforcing has no paragraph.
         let mut harmless = usage.refusals[0].clone();
         (harmless.what, harmless.breaks) = ("tokenless-release".into(), false);
         usage.findings.push(harmless);
@@ -653,7 +651,7 @@ mod tests {
         let lines = text.lines().count();
         assert!(lines <= 50, "{lines}: {text}");
         for said in [
-            // What happens most stands first.
+            // The most frequent comes first.
             "as it was\n\nlock:order:* in ns-199 (monitor): 1,199 calls refused",
             "and 195 families of locks more: lockwarden audit --all",
             "and 195 namespaces more",

@@ -1,4 +1,4 @@
-//! `lockwarden check`: what would go wrong, before it does.
+//! `lockwarden check`: finds problems before they occur.
 
 mod barrier;
 mod certificate_logins;
@@ -45,7 +45,7 @@ use crate::app::exit_code;
 use crate::terminal::{complain, say};
 use replication::Replication;
 
-/// Pages of a thousand keys that are looked at for names that are in use.
+/// Pages of a thousand keys that are scanned for names in use.
 const MAX_PAGES: usize = 200;
 
 /// What `check` is asked beside the configuration.
@@ -66,7 +66,7 @@ pub(super) struct CheckArgs {
     output: Format,
 }
 
-/// Checks the configuration and its policies, and where asked to the backend, or the proxies of a fleet.
+/// Checks the configuration and its policies and, on request, the backend or the proxies of a fleet.
 pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     let of_fleet = !args.fleet.is_empty();
     if of_fleet && source.file.is_none() {
@@ -75,7 +75,7 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     let Checked { config, meaning, findings } = Checked::of(source.load());
     match args.output {
         Format::Text if !findings.is_empty() => say!("{}", Report(&findings)),
-        // What is printed has to be JSON.
+        // Standard output has to be JSON.
         Format::Json if !findings.is_empty() => complain!("{}", Report(&findings)),
         Format::Text | Format::Json => {}
     }
@@ -94,10 +94,10 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     if args.backend { ask_backend(&config, &meaning, without_min_replicas) } else { ExitCode::SUCCESS }
 }
 
-/// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
+/// The loaded configuration, and all its errors, including those that policies report about their settings.
 struct Checked {
     config: Option<Config>,
-    /// Only where nothing is wrong.
+    /// Only if there are no errors.
     meaning: Option<Meaning>,
     findings: Vec<Finding>,
 }
@@ -122,8 +122,8 @@ impl Checked {
     }
 }
 
-/// What a proxy that runs on this machine with this configuration says of the processes of its clients: it is of a user of its
-/// own, so this command may see others than it.
+/// The report of a proxy that runs on this machine with this configuration about the processes of its clients: it has its own
+/// user, so this command may see other processes than the proxy does.
 fn hidden_processes(source: &Source, config: &Config) -> Option<String> {
     config.admin.filter(|admin| admin.ip().is_loopback())?;
     let client = ApiClient::new(&ApiArgs::of(None, source.file.as_deref())).ok()?;
@@ -132,7 +132,7 @@ fn hidden_processes(source: &Source, config: &Config) -> Option<String> {
     answer.hidden_processes
 }
 
-/// What is in force, and what it will cost.
+/// The meaning and the cost of the configuration.
 fn describe(config: &Config, meaning: &Meaning) {
     for namespace in &config.namespaces {
         let Summary { keys, mode, enforced_for, policies } = Summary::of(namespace);
@@ -172,14 +172,14 @@ fn describe(config: &Config, meaning: &Meaning) {
         say!("application {}: {}", application.name, application.conditions());
     }
     say!("config hash: {}", meaning.hash());
-    // What it comes to is reckoned in docs/operations.md, by the figures of docs/performance.md.
+    // docs/operations.md derives these numbers from the figures of docs/performance.md.
     say!(
         "memory: about 280 bytes on Redis for each lock that is held, was released in the last ten minutes, \
          or ran out in the last ten ceilings"
     );
 }
 
-/// Where a sentinel sends its clients.
+/// The address to which a sentinel sends its clients.
 fn sentinel(config: &Config, listener: &Listener, face: &SentinelFace) -> String {
     let target = advertised_listener(config.listeners.iter(), listener.tls);
     let place = match (&face.advertise, target) {
@@ -244,7 +244,7 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
         }
     }
     for primary in &primaries {
-        // Of several servers each line says which it is about.
+        // With several servers each line names its server.
         let of = match primaries.len() {
             1 => "backend".to_owned(),
             _ => format!("backend {}", primary.place()),
@@ -259,10 +259,10 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
     }
 }
 
-/// How long one server may take to be asked everything.
+/// How long all questions to one server may take.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// What came of asking a server.
+/// The result of asking a server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Fine,
@@ -270,7 +270,7 @@ enum Outcome {
     Unreachable,
 }
 
-/// Says what one server is, and what is wrong with it.
+/// Prints what one server is, and its problems.
 async fn tell(
     address: &Address,
     (of, config, meaning, without_min_replicas): (&str, &Config, &Meaning, Option<&str>),
@@ -333,23 +333,23 @@ async fn tell(
     if doubts.is_empty() { Outcome::Fine } else { Outcome::Doubtful }
 }
 
-/// What was found under names of the proxy's own.
+/// Keys with names that belong to the proxy.
 #[derive(Default)]
 struct OwnKeys {
     /// Keys that the proxy has written.
     ours: u64,
-    /// One that it has not: an application has given it a name of ours.
+    /// A key that the proxy has not written: an application uses one of our names.
     foreign: Option<Bytes>,
-    /// A record of a version above ours, and which that is: a digit.
+    /// A record with a later version than ours, and that version, a digit.
     later: Option<(u8, Bytes)>,
-    /// Keys that were looked at.
+    /// Keys that were scanned.
     looked_at: u64,
-    /// How many of them each namespace has.
+    /// How many of them belong to each namespace.
     claimed: Vec<u64>,
 }
 
 impl OwnKeys {
-    /// A key with a name of ours, and what it begins with. One that is gone by now, nobody misses.
+    /// Notes a key with one of our names, and the beginning of its value. A key that is gone by now is ignored.
     fn note(&mut self, kind: OwnKey, key: &Bytes, beginning: Option<&[u8]>) {
         if !kind.may_hold(beginning) && beginning != Some(b"") {
             self.foreign.get_or_insert_with(|| key.clone());
@@ -361,7 +361,7 @@ impl OwnKeys {
         }
     }
 
-    /// What to do about a key that is not ours. Where there are records, another prefix would lose them.
+    /// The advice on a foreign key. Where there are records, another prefix would lose them.
     fn doubt(&self) -> Option<String> {
         let name = String::from_utf8_lossy(self.foreign.as_ref()?);
         let advice = match self.ours {
@@ -377,7 +377,7 @@ impl OwnKeys {
     }
 }
 
-/// Fewer keys say nothing about which share of them are locks.
+/// With fewer keys the share of locks among them says nothing.
 const ENOUGH_KEYS: u64 = 1_000;
 
 impl OwnKeys {
@@ -393,7 +393,7 @@ impl OwnKeys {
         ))
     }
 
-    /// Namespaces that have most keys of the server: locks hardly ever are.
+    /// Namespaces that contain most keys of the server: that is hardly ever true of locks.
     fn wide<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = String> + 'a {
         let namespaces = config.namespaces.iter().zip(&self.claimed);
         let wide = namespaces.filter(|(_, claimed)| **claimed * 2 > self.looked_at);
@@ -411,28 +411,28 @@ impl OwnKeys {
     }
 }
 
-/// What a server was asked.
+/// The replies of a server.
 struct Asked {
-    /// Why it is no authority, where it says so itself.
+    /// Why it is unfit as the authority over locks, if it says so itself.
     unfit: Option<String>,
     report: server_info::Report,
-    /// Who else is connected to it.
+    /// The other clients connected to it.
     clients: Option<String>,
-    /// Whether names of our own keys are in use for something else.
+    /// Whether names of our own keys are used for something else.
     keys: OwnKeys,
-    /// Which users lack which rights.
+    /// The users that lack rights.
     lacking: Vec<String>,
-    /// Whether users and their twins are as they have to be.
+    /// Whether users and their twins have the required rights.
     barrier: barrier::Found,
-    /// Which prefix is in use, and by whom.
+    /// The prefix in use, and the proxies that use it.
     marks: Marks,
-    /// Which users of certificates cannot log in.
+    /// The certificate users that cannot log in.
     cannot_log_in: Vec<String>,
     /// Commands that it does not have.
     absent: commands::Lacking,
-    /// What sentinels say.
+    /// The reports of the sentinels.
     sentinels: sentinels::Sentinels,
-    /// Which replicas it has.
+    /// Its replicas.
     replication: Replication,
 }
 
@@ -445,12 +445,12 @@ async fn ask(
     let prefix = &config.companion_prefix;
     let (mut own, unfit) = match address.converse_with_primary().await {
         Ok((own, _)) => (own, None),
-        // In a cluster a replica is read.
+        // In a cluster a replica can be read.
         Err(BackendError::Replica) if config.cluster_node => (address.converse().await?, None),
         Err(error @ (BackendError::Replica | BackendError::WritableReplica)) => {
             (address.converse().await?, Some(error.to_string()))
         }
-        // What sentinels name, and what that says of itself, is told with them.
+        // The report about the sentinels covers the server that they name.
         Err(BackendError::NoPrimary) => (address.converse().await?, None),
         Err(error) => return Err(error),
     };
@@ -482,7 +482,7 @@ async fn ask(
     })
 }
 
-/// Whether names of our own keys are in use for something else. Looks at a bounded part of a large database.
+/// Checks whether names of our own keys are used for something else. Scans a bounded part of a large database.
 async fn own_keys(own: &mut Conversation, prefix: &[u8], namespaces: &Namespaces) -> Result<OwnKeys, BackendError> {
     let places = namespaces.globs().map(|(NamespaceId(place), _)| usize::from(place) + 1);
     let mut found = OwnKeys { claimed: vec![0; places.max().unwrap_or(0)], ..OwnKeys::default() };
@@ -510,7 +510,7 @@ async fn own_keys(own: &mut Conversation, prefix: &[u8], namespaces: &Namespaces
     Ok(found)
 }
 
-/// What a key begins with, if it is a string; nothing where it is gone by now.
+/// The beginning of a key's value, if it is a string; empty where the key is gone by now.
 async fn beginning(own: &mut Conversation, key: &[u8]) -> Result<Option<Bytes>, BackendError> {
     let last = (OwnKey::TELLING - 1).to_string();
     let begins = own.ask(&[b"GETRANGE", key, b"0", last.as_bytes()]).await?;

@@ -1,4 +1,4 @@
-//! `lockwarden clients`: who is connected, since when, as whom, and which locks each holds and waits for.
+//! `lockwarden clients`: the connected clients with their start, their identity, and the locks that each holds and waits for.
 
 use std::cmp::Reverse;
 use std::process::ExitCode;
@@ -13,9 +13,9 @@ use super::locks::list;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, duration};
 
-/// Connections that are listed where nobody says how many.
+/// Connections that are listed without a limit.
 const USUAL: u32 = 200;
-/// Locks that a line names.
+/// Locks named in a line.
 const MAX_SHOWN: usize = 3;
 
 /// Which connections are meant.

@@ -1,5 +1,5 @@
-//! `lockwarden config`: what is in force in a running proxy, key by key, and where each value came from; and which lines it
-//! logs, which an order changes while it runs.
+//! `lockwarden config`: the configuration in force in a running proxy, key by key with the origin of each value; and its log
+//! filter, which can be changed at run time.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub(super) struct ConfigArgs {
     fleet: FleetArgs,
 }
 
-/// Prints it, or changes what is logged.
+/// Prints it, or changes the log filter.
 pub(super) fn config(args: &ConfigArgs) -> ExitCode {
     finish(match &args.log {
         None => show(args),

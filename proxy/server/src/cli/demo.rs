@@ -1,7 +1,6 @@
-//! `lockwarden demo`: the classic bug, told twice in a few seconds. A holder's lease ends while it
-//! still works, another takes the lock, and the first one's DEL comes late: straight to Redis it
-//! deletes a stranger's lock, through the proxy it deletes nothing. Real servers, real sockets. With
-//! `--guard` it is another story: that of the [`shop`].
+//! `lockwarden demo`: the classic bug, shown twice in a few seconds. A holder's lease ends while it still works, another client
+//! takes the lock, and the DEL of the first comes late: directly on Redis it deletes the lock of the other client, through the
+//! proxy it deletes nothing. Real servers, real sockets. With `--guard` it shows the [`shop`] instead.
 
 mod servers;
 mod shop;
@@ -29,7 +28,7 @@ pub(super) struct DemoArgs {
     guard: bool,
 }
 
-/// Tells the story.
+/// Runs the demo.
 pub(super) fn demo(args: &DemoArgs) -> ExitCode {
     let told = match args.guard {
         true => shop::tell(),

@@ -1,5 +1,5 @@
-//! `lockwarden discover`: which locks no namespace has, and the configuration that would govern them. Asks a running
-//! proxy for what it has seen, or looks at a Redis itself.
+//! `lockwarden discover`: shows the locks that belong to no namespace, and the configuration that would govern them. Asks a
+//! running proxy for its observations, or inspects a Redis itself.
 
 mod arguments;
 mod guards;
@@ -21,7 +21,7 @@ use super::output::{Paint, Screen, Table, duration, plain};
 pub(super) use arguments::DiscoverArgs;
 use arguments::Form;
 
-/// Tells what was found; ends with 1 where locks are in no namespace.
+/// Prints the findings; exits with 1 if locks belong to no namespace.
 pub(super) fn discover(args: &DiscoverArgs) -> ExitCode {
     finish(found(args))
 }
@@ -44,7 +44,7 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
             answers.parts(|found| words(found, Screen::there_is()), "") + &answers.verdict(|| verdict(&answers))
         }
     })?;
-    // What was not seen may have been locks.
+    // The missed commands may have been about locks.
     let missed = |found: &Discovery| found.unseen + found.beyond + found.unreadable > 0;
     let mut all = answers.answers.iter().map(|one| &one.answer);
     let is_finding = all.any(|found| found.unclaimed > 0 || missed(found)) || !is_whole;
@@ -99,7 +99,7 @@ fn words(found: &Discovery, screen: Screen) -> String {
     text
 }
 
-/// What was not seen, and what to do about it.
+/// The missed observations, and what to do about them.
 fn missed(text: &mut String, found: &Discovery, screen: Screen) {
     let unknown = &found.unknown_scripts;
     let calls: u64 = unknown.iter().map(|one| one.calls).sum();

@@ -1,5 +1,5 @@
-//! Several proxies asked with one command: each has its answer, or a line that says why it has none. Proxies do not talk
-//! to each other, and what they say is shown one behind the other.
+//! One command to several proxies: each has its reply, or a line with the reason for its absence. Proxies do not talk to each
+//! other; their replies are shown one after the other.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use super::output::plain;
 use crate::app::exit_code;
 use crate::terminal::complain;
 
-/// The most proxies that are asked at once; each has a thread.
+/// The most proxies in one command; each is asked by its own thread.
 const MAX_FLEET: usize = 64;
 
 /// Which proxies are meant.
@@ -30,32 +30,32 @@ pub(super) struct FleetArgs {
     api: ApiArgs,
 }
 
-/// What one proxy said.
+/// The reply of one proxy.
 pub(super) struct Answer<T> {
-    /// Its address, where several were asked.
+    /// Its address, if several proxies were asked.
     pub(super) proxy: Option<String>,
     pub(super) answer: T,
 }
 
-/// What all of them said.
+/// The replies of all proxies.
 pub(super) struct Answers<T> {
     pub(super) answers: Vec<Answer<T>>,
-    /// Those that did not answer.
+    /// Those without a reply.
     silent: Vec<(String, ApiError)>,
 }
 
 impl FleetArgs {
-    /// The proxies at these addresses, for a command that has flags of its own.
+    /// The proxies at these addresses, for a command that has its own flags.
     pub(super) fn of(fleet: &[String], config: Option<&Path>) -> FleetArgs {
         FleetArgs { fleet: fleet.to_vec(), api: ApiArgs::of(None, config) }
     }
 
-    /// The one proxy that is meant where no fleet is.
+    /// The single proxy, if there is no fleet.
     pub(super) fn api(&self) -> &ApiArgs {
         &self.api
     }
 
-    /// Asks every proxy the same, all at once. Without a fleet the one proxy, whose failure is that of the command.
+    /// Asks all proxies the same at once. Without a fleet it asks the single proxy, whose failure is returned as the error.
     pub(super) fn ask<T: Send>(
         &self,
         ask: impl Fn(&ApiClient) -> Result<T, ApiError> + Sync,
@@ -68,7 +68,7 @@ impl FleetArgs {
             let text = format!("--fleet: more than {MAX_FLEET} proxies");
             return Err(ApiError::Usage(text));
         }
-        // A wrong address is a mistake of the command line, and nobody has been asked then.
+        // A wrong address is a usage error, found before any proxy is asked.
         let clients = self.fleet.iter().map(|url| ApiClient::new(&self.api.at(url)));
         let clients = clients.collect::<Result<Vec<_>, _>>()?;
         let asked: Vec<Result<T, ApiError>> = thread::scope(|scope| {
@@ -97,13 +97,13 @@ impl FleetArgs {
 }
 
 impl<T> Answers<T> {
-    /// The answer where no fleet was asked.
+    /// The reply without a fleet.
     pub(super) fn of_one(answer: T) -> Answers<T> {
         let proxy = None;
         Answers { answers: vec![Answer { proxy, answer }], silent: Vec::new() }
     }
 
-    /// The answers of a fleet in which nobody was silent.
+    /// The replies of a fleet in which all proxies replied.
     #[cfg(test)]
     pub(super) fn of_fleet(answers: Vec<Answer<T>>) -> Answers<T> {
         Answers { answers, silent: Vec::new() }
@@ -114,12 +114,12 @@ impl<T> Answers<T> {
         !self.silent.is_empty() || self.answers.iter().any(|one| one.proxy.is_some())
     }
 
-    /// Those that did not answer, and why.
+    /// Those without a reply, with the reason.
     pub(super) fn silent(&self) -> impl Iterator<Item = (&str, &ApiError)> {
         self.silent.iter().map(|(proxy, error)| (proxy.as_str(), error))
     }
 
-    /// The end of a command that went well as far as it was answered.
+    /// The exit code of a command that succeeded as far as proxies replied.
     pub(super) fn end(&self) -> ExitCode {
         for (proxy, error) in &self.silent {
             complain!("lockwarden: {}: {}", plain(proxy), plain(&error.to_string()));
@@ -131,7 +131,7 @@ impl<T> Answers<T> {
         }
     }
 
-    /// The same for a command that ends with 1 where it found something.
+    /// The same, for a command that exits with 1 if it found something.
     pub(super) fn end_with_findings(&self, found: bool) -> ExitCode {
         match (self.end(), found && !self.answers.is_empty()) {
             (_, true) => exit_code::findings(),
@@ -139,7 +139,7 @@ impl<T> Answers<T> {
         }
     }
 
-    /// For each proxy a part of its own, under its address.
+    /// A part for each proxy, under its address.
     pub(super) fn parts(&self, words: impl Fn(&T) -> String, mark: &str) -> String {
         let part = |one: &Answer<T>| match &one.proxy {
             Some(proxy) => format!("{mark}proxy {}\n{}\n", plain(proxy), words(&one.answer)),
@@ -148,7 +148,7 @@ impl<T> Answers<T> {
         self.answers.iter().map(part).collect()
     }
 
-    /// The last line of a fleet, which says of all what the parts say of each.
+    /// The last line of a fleet, which sums up the parts.
     pub(super) fn verdict(&self, words: impl Fn() -> String) -> String {
         match self.are_of_fleet() && !self.answers.is_empty() {
             true => format!("{}: {}\n", counted(self.answers.len() as u64, "proxy", "proxies"), plain(&words())),
@@ -156,7 +156,7 @@ impl<T> Answers<T> {
         }
     }
 
-    /// A line of words for each proxy.
+    /// One line for each proxy.
     pub(super) fn lines(&self, words: impl Fn(&T) -> String) -> String {
         let line = |one: &Answer<T>| match &one.proxy {
             Some(proxy) => format!("{}: {}\n", plain(proxy), plain(&words(&one.answer))),
@@ -167,7 +167,7 @@ impl<T> Answers<T> {
 }
 
 impl<T: Serialize> Answers<T> {
-    /// As JSON: of one proxy its answer, of a fleet what each said.
+    /// As JSON: the reply of a single proxy, or the replies of a fleet by proxy.
     pub(super) fn json(&self) -> String {
         match self.are_of_fleet() {
             true => output::json(&json!({ "proxies": self.proxies() })),
@@ -175,7 +175,7 @@ impl<T: Serialize> Answers<T> {
         }
     }
 
-    /// The same with what the proxies of a fleet say together.
+    /// The same, with the merged result of a fleet.
     pub(super) fn json_with(&self, merged: &impl Serialize) -> String {
         match self.are_of_fleet() {
             true => output::json(&json!({ "merged": merged, "proxies": self.proxies() })),

@@ -1,5 +1,5 @@
-//! What the command line says of itself: its completions and its manual pages. All of it is made of
-//! the definitions that parse it, so it cannot be out of date. And what a build of it needs of an earlier one.
+//! Shell completions and manual pages, generated from the definitions that parse the command line, so they cannot be out of
+//! date. Also the machine code of the policies, which a later build needs from an earlier one.
 
 use std::io;
 use std::path::{Path, PathBuf};

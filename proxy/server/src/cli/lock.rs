@@ -1,7 +1,6 @@
-//! `lockwarden lock`: runs a command while holding a lock. The lock is taken, extended and given back as a good
-//! lock library does it, by commands that every Redis knows, so it works through the proxy and without it. The
-//! command is told to end as soon as the lease cannot be relied on. `lease.rs` speaks to Redis, `child.rs` to
-//! the process.
+//! `lockwarden lock`: runs a command while holding a lock. It takes, extends and releases the lock as a good lock library does,
+//! with commands that every Redis knows, so it works through the proxy and without it. It tells the command to end as soon as
+//! the lease is no longer reliable. `lease.rs` talks to Redis, `child.rs` to the process.
 
 mod child;
 mod lease;
@@ -72,7 +71,7 @@ pub(super) struct LockArgs {
     command: Vec<OsString>,
 }
 
-/// Runs the command under the lock; ends as it ends.
+/// Runs the command under the lock; returns its exit code.
 pub(super) fn lock(args: &LockArgs) -> ExitCode {
     if args.ttl < MIN_TTL {
         complain!("lockwarden: --ttl: shorter than {} is over before it can be extended", said(MIN_TTL));
@@ -102,7 +101,7 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
     let taken = tokio::select! {
         taken = lease.take(args.wait) => taken,
         signal = signals.next() => {
-            // It may have been granted in this very moment.
+            // It may have been granted at this very moment.
             lease.give_back().await;
             return Ok(exit_code::after_signal(signal));
         }
@@ -160,7 +159,7 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
     })
 }
 
-/// Stays with the command until it has ended; says whether the lease was lost before.
+/// Waits until the command has ended; returns whether the lease was lost before.
 async fn attend(
     child: &mut Child,
     lease: &mut Lease,
@@ -217,7 +216,7 @@ fn said(time: Duration) -> String {
     duration(clock::ms(time))
 }
 
-/// Redis takes no blanks and line ends in a name.
+/// Redis allows no blanks and line ends in a name.
 fn name(args: &LockArgs) -> String {
     let given = args.name.clone().unwrap_or_else(|| {
         let program = Path::new(&args.command[0]);
@@ -227,7 +226,7 @@ fn name(args: &LockArgs) -> String {
     given.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
 }
 
-/// Why there is no address to take the lock at.
+/// Why there is no address for taking the lock.
 #[derive(Debug, thiserror::Error)]
 enum AddressError {
     #[error("--connect: {0}")]
@@ -277,7 +276,7 @@ fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
     }
 }
 
-/// A server, how to log in, and how to make sure of it.
+/// A server, the login, and the files that verify it.
 type Configured = (BackendUrl, Option<BackendLogin>, Option<BackendFiles>);
 
 /// The proxy's own address with the login of its backend, which is the same server; or the backend itself.
@@ -294,7 +293,7 @@ fn configured(args: &LockArgs) -> Result<Configured, AddressError> {
         }
         return Ok((backend, config.backend_login, config.backend_tls));
     }
-    // Which certificate the proxy shows is known, and not who believes it.
+    // The proxy's certificate is known, but not the authority that clients trust.
     let leads_there = |listener: &&Listener| listener.present.has_data();
     let plain = config.listeners.iter().find(|listener| leads_there(listener) && !listener.tls);
     let target = match plain.map(|first| &first.address) {

@@ -1,5 +1,5 @@
-//! `lockwarden locks`: who holds what, since when, who waits, and ending a lease on purpose. Asks a running proxy;
-//! what it shows is the proxy's view, and what `break` ends is decided in Redis, by the fencing token.
+//! `lockwarden locks`: the holders, their times, the waiters, and ending a lease on purpose. Asks a running proxy; it shows the
+//! proxy's view, and Redis decides by the fencing token what `break` ends.
 
 mod follow;
 pub(super) mod list;
@@ -53,7 +53,7 @@ pub(super) struct BreakArgs {
     api: ApiArgs,
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(super) fn locks(args: &LocksArgs) -> ExitCode {
     let listed = |args: &ListArgs| match args.follow {
         true => follow::follow(args),

@@ -1,5 +1,5 @@
-//! `lockwarden mode`, `reload`, `drain` and `token`: orders to a running proxy, for a person on call. What they do is
-//! `app::control`; the same is to be had at the admin address.
+//! `lockwarden mode`, `reload`, `drain` and `token`: orders to a running proxy, for a person on call. `app::control` carries
+//! them out; the admin address accepts the same orders.
 
 use std::process::ExitCode;
 
@@ -77,12 +77,12 @@ pub(super) fn mode(args: &ModeArgs) -> ExitCode {
     finish(switch(args))
 }
 
-/// Has the configuration read again.
+/// Makes the proxy reload its configuration.
 pub(super) fn reload(args: &ReloadArgs) -> ExitCode {
     finish(read_again(args))
 }
 
-/// Has the proxy finish and end.
+/// Makes the proxy drain and end.
 pub(super) fn drain(args: &DrainArgs) -> ExitCode {
     finish(ask_to_stop(args))
 }
@@ -132,7 +132,7 @@ fn ask_to_stop(args: &DrainArgs) -> Result<ExitCode, ApiError> {
     give(&args.fleet, &path(&["drain"], &[]))
 }
 
-/// Gives an order that says nothing more, and prints what was done.
+/// Sends an order without a body, and prints the result.
 fn give(fleet: &FleetArgs, path: &str) -> Result<ExitCode, ApiError> {
     let nothing = serde_json::Map::new();
     let answers = fleet.ask(|client| client.post::<Done>(path, &nothing))?;

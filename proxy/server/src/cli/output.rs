@@ -1,6 +1,6 @@
-//! How the commands that look answer: tables for people, JSON where it is asked for. Owns columns, colours and
-//! the spelling of times; everything foreign goes through [`plain`], and what is printed through `checked`, because keys and names are chosen by
-//! clients and a terminal obeys what it is sent.
+//! The output of the commands that show something: tables for people, JSON on request. This module defines columns, colours and
+//! the spelling of times; all foreign text goes through [`plain`], and all output through `checked`, because clients choose
+//! keys and names and a terminal obeys control sequences.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -13,9 +13,9 @@ pub(super) use lockwarden_control::text::escape::readable as plain;
 use lockwarden_control::text::escape::{is_plain, put_json};
 use lockwarden_control::text::numbers::number;
 
-/// Between two columns.
+/// The space between two columns.
 const GAP: &str = "  ";
-/// The narrowest that a column is cut to, characters.
+/// The least width to which a column is cut, characters.
 const NARROWEST: usize = 12;
 
 /// In which form.
@@ -35,16 +35,16 @@ pub(super) enum Format {
     Json,
 }
 
-/// What the other end of standard output can show.
+/// The capabilities of standard output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Screen {
-    /// Characters a line; `None`: nothing is cut.
+    /// Characters per line; `None`: no limit.
     width: Option<usize>,
     colours: bool,
 }
 
 impl Screen {
-    /// What there is: a terminal, cut to its width and coloured unless `NO_COLOR` is set; elsewhere neither.
+    /// The current one: a terminal has its width and, unless `NO_COLOR` is set, colours; anything else has neither.
     pub(super) fn there_is() -> Screen {
         let terminal = io::stdout().is_terminal();
         let says_no = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -52,12 +52,12 @@ impl Screen {
         Screen { width: terminal.then(columns).flatten(), colours: terminal && !dumb && !says_no("NO_COLOR") }
     }
 
-    /// Whether colours are wanted, too.
+    /// Whether colours are used.
     pub(super) fn has_colours(self) -> bool {
         self.colours
     }
 
-    /// The text in a colour, where there are any.
+    /// The text in a colour, if colours are used.
     pub(super) fn paint<'a>(self, text: &'a str, paint: Paint) -> Cow<'a, str> {
         match (self.colours, paint.code()) {
             (true, Some(code)) => Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m")),
@@ -66,7 +66,7 @@ impl Screen {
     }
 }
 
-/// What a colour means.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paint {
     /// Nothing special.
@@ -75,9 +75,9 @@ pub(super) enum Paint {
     Head,
     /// All is well.
     Good,
-    /// To be looked at.
+    /// Should be checked.
     Doubtful,
-    /// To be looked at now.
+    /// Should be checked now.
     Bad,
 }
 
@@ -93,7 +93,7 @@ impl Paint {
     }
 }
 
-/// Which side a column's texts stand on, and whether it may be cut.
+/// The alignment of a column, and whether it may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     /// Words.
@@ -104,7 +104,7 @@ pub(super) enum Column {
     Right,
 }
 
-/// What stands in a row under a heading: words, or a number, and what it means.
+/// The content of a cell: words, or a number, and its meaning.
 pub(super) struct Cell {
     text: String,
     paint: Paint,
@@ -134,7 +134,7 @@ impl From<u64> for Cell {
     }
 }
 
-/// What is not known.
+/// An unknown value.
 impl<T: Into<Cell>> From<Option<T>> for Cell {
     fn from(known: Option<T>) -> Cell {
         known.map_or_else(|| Cell::from("-"), T::into)
@@ -150,12 +150,12 @@ pub(super) struct Table<'a, R> {
 struct TableColumn {
     head: Cell,
     kind: Column,
-    /// One a row.
+    /// One per row.
     cells: Vec<Cell>,
 }
 
 impl<'a, R> Table<'a, R> {
-    /// A table with a row for each of these.
+    /// A table with a row for each element.
     pub(super) fn of(rows: &'a [R]) -> Table<'a, R> {
         Table { rows, columns: Vec::new() }
     }
@@ -165,7 +165,7 @@ impl<'a, R> Table<'a, R> {
         self.column(head, Column::Left, cell)
     }
 
-    /// Adds a column of words of any length: the widest of these is cut first where the screen is narrow.
+    /// Adds a column of words of any length: the widest of these is cut first on a narrow screen.
     pub(super) fn cut<C: Into<Cell>>(self, head: &str, cell: impl Fn(&'a R) -> C) -> Self {
         self.column(head, Column::Cut, cell)
     }
@@ -175,7 +175,7 @@ impl<'a, R> Table<'a, R> {
         self.column(head, Column::Right, cell)
     }
 
-    /// Adds a column that is there only where it says something.
+    /// Adds a column that is shown only if it has content.
     pub(super) fn column_if<C: Into<Cell>>(
         self,
         is_there: bool,
@@ -195,7 +195,7 @@ impl<'a, R> Table<'a, R> {
         self
     }
 
-    /// The whole table, each line with its end.
+    /// The whole table, each line with its line end.
     pub(super) fn show(&self, screen: Screen) -> String {
         let widths = self.widths(screen.width);
         let mut text = String::new();
@@ -206,7 +206,7 @@ impl<'a, R> Table<'a, R> {
         text
     }
 
-    /// The same; nothing where there is no row.
+    /// The same; empty if there are no rows.
     pub(super) fn show_if_any(&self, screen: Screen) -> String {
         match self.rows.is_empty() {
             true => String::new(),
@@ -215,7 +215,7 @@ impl<'a, R> Table<'a, R> {
     }
 
     fn line(&self, text: &mut String, cell: impl Fn(&TableColumn) -> &Cell, widths: &[usize], screen: Screen) {
-        // Blanks are held back until a text follows them, so that no line ends in blanks.
+        // Blanks are held back until a text follows, so that no line ends in blanks.
         let mut blanks = 0;
         for (at, (column, &width)) in self.columns.iter().zip(widths).enumerate() {
             if at > 0 {
@@ -265,7 +265,7 @@ impl<'a, R> Table<'a, R> {
     }
 }
 
-/// The first characters, and a mark where some are missing.
+/// The first characters, with a mark if some are missing.
 fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if text.chars().count() <= width {
         return Cow::Borrowed(text);
@@ -275,15 +275,15 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(short)
 }
 
-/// A first line that is to be read before all others, if there is one.
+/// A first line that should be read before all others, if there is one.
 pub(super) fn warning(text: Option<&str>, screen: Screen) -> String {
     text.map_or_else(String::new, |text| format!("{}\n", screen.paint(&plain(text), Paint::Bad)))
 }
 
-/// What stands before and behind a text in a colour.
+/// The escape sequences before and after a coloured text.
 const PAINTS: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
 
-/// What is printed, whichever way it came: nothing in it is odd but our own colours.
+/// The checked output, from any source: without control characters except our own colours.
 fn checked(text: &str) -> Cow<'_, str> {
     let is_odd = |c: char| !is_plain(c) && !matches!(c, '\n' | '\t');
     let Some(first) = text.find(is_odd) else {
@@ -310,7 +310,7 @@ fn checked(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Prints an answer; false if its reader has seen enough, which is no error.
+/// Prints an answer; returns false if the reader has closed the pipe, which is no error.
 pub(super) fn print(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     let text = checked(text);
@@ -321,20 +321,20 @@ pub(super) fn print(text: &str) -> io::Result<bool> {
     }
 }
 
-/// An answer as JSON, for people's eyes as well.
+/// An answer as JSON, also readable for people.
 pub(super) fn json(answer: &impl Serialize) -> String {
-    // Types of the API have text keys only, so they always can be written.
+    // Types of the API have only text keys, so they can always be written.
     let mut text = serde_json::to_string_pretty(answer).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// How long ago something was, on the proxy's clock.
+/// How long ago an event was, on the proxy's clock.
 pub(super) fn ago(at: u64, now: u64) -> String {
     format!("{} ago", duration(now.saturating_sub(at)))
 }
 
-/// The width of the terminal: `COLUMNS`, else what the terminal says.
+/// The width of the terminal: `COLUMNS`, otherwise the terminal's own value.
 fn columns() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     said.or_else(|| {
@@ -401,7 +401,7 @@ mod tests {
         let rows = [format!("{odd}\ne")];
         let table = Table::of(&rows).cut("KEY", |key| key.as_str());
         assert_eq!(table.show(DARK), "KEY\na\\x1b[2Jb\\xe2\\x80\\xaec\\xc2\\x9bd\\x7f\\x0ae\n");
-        // Nor where somebody forgot to look.
+        // Also where the code forgot to escape a text.
         assert_eq!(checked(&format!("\x1b[31m{odd}\x1b[0m\n")), "\x1b[31ma\\u001b[2Jb\\u202ec\\u009bd\\u007f\x1b[0m\n");
         assert_eq!(checked("größe:日本\n"), "größe:日本\n");
     }

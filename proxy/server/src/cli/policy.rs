@@ -1,5 +1,5 @@
-//! `lockwarden policy`: what policies come to, without a proxy and without Redis. `rules` looks at the rules of namespaces, `test`,
-//! `bench` and `run` ask a module, or the chain of a namespace, as the proxy would. Next: `policy/asking.rs`.
+//! `lockwarden policy`: the effect of policies, without a proxy and without Redis. `rules` examines the rules of namespaces;
+//! `test`, `bench` and `run` ask a module, or the chain of a namespace, as the proxy would. Next: `policy/asking.rs`.
 
 mod asking;
 mod building;
@@ -55,7 +55,7 @@ enum PolicyCommand {
     Rules(rules::RulesArgs),
 }
 
-/// Does what was asked.
+/// Runs the subcommand.
 pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
     finish(match &args.command {
         PolicyCommand::New(args) => creating::create(args),

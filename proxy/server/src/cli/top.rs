@@ -1,6 +1,6 @@
 //! `lockwarden top`: a live screen of locks, applications and refusals. One thread asks the proxies, this one draws and reads
-//! keys, so that a proxy that does not answer holds up nothing. What is shown is made in `lists`, how it is shown and what the
-//! keys do in `screen`, what a list can do in `table`.
+//! keys, so that a proxy without a reply blocks nothing. `lists` builds the content, `screen` shows it and handles the keys,
+//! `table` sorts and filters a list.
 
 mod lists;
 mod screen;
@@ -32,15 +32,15 @@ use super::output::Screen;
 use lists::Look;
 use screen::{After, Board};
 
-/// Between two looks, at least.
+/// The shortest pause between two queries.
 const SHORTEST: Duration = Duration::from_millis(200);
-/// A key is heard within this time, and ages are counted on after it.
+/// A key is handled within this time, and ages are updated after it.
 const TICK: Duration = Duration::from_millis(100);
-/// The screen is drawn anew after this time though nothing has changed: it says how long ago it was up to date.
+/// The screen is redrawn after this time even without a change: it shows its age.
 const REDRAW: Duration = Duration::from_secs(1);
-/// Locks that are asked for, of each proxy; its answer begins with those that have problems.
+/// Locks requested from each proxy; its reply begins with those that have problems.
 const LOCKS: &str = "1000";
-/// Refusals that are asked for, of each proxy.
+/// Refusals requested from each proxy.
 const REFUSALS: &str = "200";
 
 #[derive(Args, Debug)]
@@ -52,16 +52,16 @@ pub(super) struct TopArgs {
     fleet: FleetArgs,
 }
 
-/// What the thread that draws is told.
+/// A message to the drawing thread.
 enum News {
     Looked(Answers<Look>),
-    /// The one proxy that is asked did not answer.
+    /// The only proxy did not reply.
     Failed(ApiError),
-    /// The process is asked to end, by this signal.
+    /// The process is told to end, by this signal.
     Signal(i32),
 }
 
-/// Shows what is going on until somebody has seen enough.
+/// Shows the screen until the user quits.
 pub(super) fn top(args: &TopArgs) -> ExitCode {
     finish(shown(args))
 }
@@ -72,7 +72,7 @@ fn shown(args: &TopArgs) -> Result<ExitCode, ApiError> {
         let text = "top needs a terminal for its input and output; lockwarden locks list, clients and audit print once";
         return Err(ApiError::Usage(text.to_owned()));
     }
-    // A wrong address is told on the screen that was there before; an outage later on is waited out.
+    // A wrong address is reported on the normal screen; a later outage is waited out.
     let first = args.fleet.ask(look)?;
     if first.answers.is_empty() {
         return Ok(first.end());
@@ -87,7 +87,7 @@ fn shown(args: &TopArgs) -> Result<ExitCode, ApiError> {
     thread::spawn(move || hear_signals(&tell));
     let signal = Window::open()?.run(&mut board, &news)?;
     Ok(match signal {
-        // As a shell says of what a signal has ended.
+        // The code that a shell shows for the end by a signal.
         Some(signal) => ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
         None => ExitCode::SUCCESS,
     })
@@ -102,7 +102,7 @@ fn look(client: &ApiClient) -> Result<Look, ApiError> {
     })
 }
 
-/// Asks again and again, until nobody listens any more.
+/// Asks again and again, until the receiver is gone.
 fn ask_on(fleet: &FleetArgs, interval: Duration, tell: &Sender<News>) {
     loop {
         thread::sleep(interval);
@@ -116,7 +116,7 @@ fn ask_on(fleet: &FleetArgs, interval: Duration, tell: &Sender<News>) {
     }
 }
 
-/// Hears the signals that end a process, so that the terminal is put back first.
+/// Catches the signals that end a process, so that the terminal is restored first.
 fn hear_signals(tell: &Sender<News>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };
@@ -136,12 +136,12 @@ fn hear_signals(tell: &Sender<News>) {
             _ = hangup.recv() => SignalKind::hangup(),
             _ = quit.recv() => SignalKind::quit(),
         };
-        // Nobody listens where the screen is closed already.
+        // The receiver is gone if the screen is closed already.
         let _ = tell.send(News::Signal(signal.as_raw_value()));
     });
 }
 
-/// The terminal, which is put back when this goes, whyever it does.
+/// Restores the terminal when dropped, also after a panic.
 struct Window {
     terminal: Terminal<CrosstermBackend<io::Stdout>>,
 }
@@ -149,7 +149,7 @@ struct Window {
 impl Window {
     fn open() -> io::Result<Window> {
         let before = panic::take_hook();
-        // Before the panic's own words, which would stand on a screen that goes away.
+        // Before the panic message, which would otherwise appear on the screen that goes away.
         panic::set_hook(Box::new(move |panic| {
             put_back();
             before(panic);
@@ -166,12 +166,12 @@ impl Window {
         }
     }
 
-    /// Draws and reads keys until somebody has seen enough, or returns the signal that ends it.
+    /// Draws and reads keys until the user quits, or returns the signal that ends it.
     fn run(mut self, board: &mut Board, news: &Receiver<News>) -> io::Result<Option<i32>> {
         let mut drawn: Option<Instant> = None;
         loop {
             if drawn.is_none_or(|at| at.elapsed() >= REDRAW) {
-                // A terminal that is gone has seen enough.
+                // A terminal that is gone ends the program.
                 if self.terminal.draw(|frame| board.draw(frame)).is_err() {
                     return Ok(None);
                 }
@@ -217,7 +217,7 @@ impl Drop for Window {
     }
 }
 
-/// The terminal as it was. Nothing can be done where that fails.
+/// Restores the terminal. A failure is ignored.
 fn put_back() {
     let _ = disable_raw_mode();
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);

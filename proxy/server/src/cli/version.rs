@@ -1,5 +1,5 @@
-//! `lockwarden version`: what was built, and which policies it has; also of a configuration. It is what a bug report needs.
-//! Of proxies that run, `lockwarden check --fleet` tells it.
+//! `lockwarden version`: the build and its policies; on request also those of a configuration. A bug report needs it. For
+//! running proxies, `lockwarden check --fleet` shows it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ pub(super) struct VersionArgs {
     output: Output,
 }
 
-/// What is told; also the JSON.
+/// The printed data; also the JSON.
 #[derive(Serialize)]
 struct Told {
     #[serde(flatten)]
     this: Version,
-    /// The policies of the configuration that was named.
+    /// The policies of the named configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     configured: Option<Vec<PolicyDigest>>,
-    /// What that means for locks, as a hash.
+    /// The meaning of the named configuration for locks, as a hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     configured_hash: Option<String>,
 }
 
-/// Prints it.
+/// Prints the version.
 pub(super) fn version(args: &VersionArgs) -> ExitCode {
     finish(told(args))
 }

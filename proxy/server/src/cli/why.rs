@@ -1,5 +1,5 @@
-//! `lockwarden why ID`: one decision, in words. Asks the running proxy, which remembers the latest, or
-//! looks into audit files; how a decision is told is in `telemetry/audit/wording.rs`.
+//! `lockwarden why ID`: one decision, in words. Asks the running proxy, which remembers the latest decisions, or reads audit
+//! files; `telemetry/audit/wording.rs` puts a decision into words.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(super) struct WhyArgs {
     proxy: ApiArgs,
 }
 
-/// A record, and who was granted the lease that it is about, where that is known.
+/// A record, and the client that was granted its lease, if known.
 struct Found {
     record: Record,
     holder: Option<Client>,
@@ -39,13 +39,13 @@ struct Found {
 
 /// Why there is no answer.
 enum NoAnswer {
-    /// Nobody knows the id; who was asked.
+    /// The id is unknown; with the sources that were asked.
     NotFound(String),
     Unusable(String),
     Proxy(ApiError),
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub(super) fn why(args: &WhyArgs) -> ExitCode {
     let id = args.id.trim().to_ascii_uppercase();
     let found = if args.log.is_empty() { from_proxy(&id, &args.proxy) } else { from_files(&id, &args.log) };
@@ -102,7 +102,7 @@ fn with_holders(records: Vec<Record>, files: &[PathBuf]) -> Vec<Found> {
     found.collect()
 }
 
-/// The proxy remembers a few thousand decisions; what is older stands in its audit file, if it is here.
+/// The proxy remembers a few thousand decisions; older ones are in its audit file, if that is on this machine.
 fn from_proxy(id: &str, args: &ApiArgs) -> Result<Vec<Found>, NoAnswer> {
     let client = ApiClient::new(args).map_err(NoAnswer::Proxy)?;
     match client.get::<Vec<Why>>(&path(&["why", id], &[])) {

@@ -1,5 +1,5 @@
-//! What every lock library must do. A [`Party`] is somebody who uses one, with connections of its own. Checks
-//! look at the server over connections of their own, [`Server`], and panic where something is not as it must be.
+//! What every lock library must do. A [`Party`] is one user of a library, with connections of its own. Checks
+//! look at the server over separate connections ([`Server`]) and panic where something is wrong.
 
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
@@ -25,11 +25,11 @@ pub type Check = (&'static str, fn(&Server, &str));
 pub enum Answer {
     Done,
     Refused,
-    /// The library tells nobody.
+    /// The library does not report it.
     Untold,
 }
 
-/// Somebody who uses a library.
+/// One user of a library.
 pub trait Party: Send + Sized {
     const NAME: &'static str;
     /// The crate that is tried.
@@ -42,7 +42,7 @@ pub trait Party: Send + Sized {
     type Lock;
 
     fn new(server: &Server) -> Self;
-    /// A lock that is held, or none where somebody else holds it.
+    /// The lock that was taken, or none where another party holds it.
     fn take(&self, name: &str, ttl: Duration, wait: bool) -> Option<Self::Lock>;
     fn release(&self, lock: &Self::Lock) -> Answer;
     /// So that the TTL is this again.
@@ -56,7 +56,7 @@ pub struct Server {
     pub url: String,
 }
 
-/// What a lock must stay when somebody else tries something.
+/// The state of a lock, which must stay the same when another party tries something.
 #[derive(Debug, PartialEq)]
 pub struct Lease {
     pub value: Option<Vec<u8>>,
@@ -98,7 +98,7 @@ impl Server {
         assert_eq!(&self.lease(key), lease, "the lock changed");
     }
 
-    /// The lock, which was to be seen like this, is gone only where nobody protects it.
+    /// Asserts that the lock is as it was; only where no proxy protects it, it must be gone.
     pub fn survives(&self, key: &str, lease: &Lease) {
         let gone = Lease { value: None, end: -2 };
         let damaged = env::var("LOCK_WORLD").is_ok_and(|world| world == "direct");

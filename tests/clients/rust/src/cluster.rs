@@ -1,5 +1,5 @@
-//! What people write themselves with the cluster client of the `redis` crate, which asks who has which slots: SET NX PX with a random
-//! owner token, and scripts.
+//! Locks that people write themselves with the cluster client of the `redis` crate, which asks which node has
+//! which slots: SET NX PX with a random owner token, and scripts.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Runs the lock libraries that it is told, against the server that the environment names, and prints a
-//! JSON line a check. Start at `checks.rs`; each library has a file of its own.
+//! Runs the lock libraries named as arguments, against the server that the environment names, and prints a
+//! JSON line for each check. Start at `checks.rs`; each library has its own file.
 
 use std::env;
 

@@ -1,5 +1,5 @@
-//! What people write themselves with the `redis` crate: SET NX and DEL with the value 1, no owner token. Here the
-//! worlds must differ where the idiom does damage. A party gives itself a name, and has one connection.
+//! Locks that people write themselves with the `redis` crate: SET NX and DEL with the value 1, no owner token.
+//! Here the worlds must differ where the idiom does damage. A party sets a client name, and has one connection.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! `redlock`: a new connection for each command; no extension, and a release that tells nobody how it ended.
+//! `redlock`: a new connection for each command; no extension, and a release that does not report its
+//! outcome.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `rslock`: SET NX, its own text of a release, and an extension by SET, over one connection that all tasks share.
-//! A release tells nobody how it ended.
+//! `rslock`: SET NX, a release script of its own, and an extension by SET, over one connection that all tasks
+//! share. A release does not report its outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,5 +1,5 @@
-//! The servers are a cluster: a primary on each of the three machines, and a replica of the one on the machine before it. All locks
-//! are those of the primary on the first machine.
+//! The servers are a cluster: on each of the three machines a primary, and a replica of the primary on the
+//! machine before. All locks belong to the primary on the first machine.
 
 use crate::deadline::wait_for;
 use crate::reply::Reply;
@@ -65,7 +65,7 @@ impl Parted {
             }
             match parted.named_by_nodes(&[0, 1, 2]) {
                 Some(0) => Some(()),
-                // The one that was left takes its place again.
+                // The node that lost its place takes it again.
                 Some(_) => {
                     parted.asks(0, SERVER_PORT, &["CLUSTER", "FAILOVER"]);
                     None
@@ -111,7 +111,7 @@ fn bus(port: u16) -> u16 {
     port + 10_000
 }
 
-/// The address of the node that has the slot of the locks, as one says.
+/// The address of the node that has the slot of the locks, by the reply of one node.
 fn owner(told: &str) -> Option<String> {
     let slots = format!("{SLOT}-");
     let mut lines = told.lines().map(|line| line.split(' '));

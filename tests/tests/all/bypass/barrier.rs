@@ -1,9 +1,9 @@
-//! The second barrier by itself. There are two: the judgement of the proxy, and the rights of the application's user in
-//! Redis, which no lock key is among. "With either barrier alone" means here: the same cases that the proxy refuses are
-//! sent (a) straight to Redis by the application's user, where there is no proxy and so no judgement, and (b) through a proxy whose
-//! judgement knows none of the locks, because its namespace is another one: all that it takes for no lock command it sends as the
-//! client's own user. In both no lease and no record changes, and no free lock is taken. That the judgement stands
-//! alone is what the other tests of this folder show, whose users may do everything.
+//! The second barrier by itself. There are two: the judgement of the proxy, and the rights of the application's user in Redis,
+//! which include no lock key. "With either barrier alone" means here: the same cases that the proxy refuses are sent (a)
+//! straight to Redis by the application's user, so that no proxy judges them, and (b) through a proxy whose namespace is another
+//! one, so that its judgement knows none of the locks, and it sends every command that it takes for no lock command as the
+//! client's own user. In both, no lease and no record changes, and no free lock is taken. The other tests of this folder, whose
+//! users may do everything, show that the judgement is enough by itself.
 
 use lockwarden_tests::cases::{Case, Form, Kind, Meaning};
 use lockwarden_tests::{Client, Proxy, Server};
@@ -38,7 +38,7 @@ fn is_judged_alone(case: &Case) -> bool {
     JUDGED_ALONE.iter().any(|name| case.args[0] == name.as_bytes() && !(since_7 && *name == "SORT"))
 }
 
-/// The cases, and what there is against all keys at once.
+/// The cases, and the commands about all keys at once.
 fn all_cases(arena: &Arena) -> Vec<Case> {
     let mut cases = arena.cases(&arena.alone);
     let lines = cases.iter().map(Case::command).collect();

@@ -1,5 +1,5 @@
-//! Requests about held locks whose bytes are spoilt: lengths, marks, line ends. Whatever proxy and server make of them, they make
-//! the same, so that no lease changes; and the connection is served or ended, never left hanging. `LOCKWARDEN_SEED` plays a run again.
+//! Requests about held locks with damaged bytes: lengths, type marks, line ends. Proxy and server must read them in the same way,
+//! so that no lease changes; and the connection is served or closed, never left waiting. `LOCKWARDEN_SEED` repeats a run.
 
 use lockwarden_tests::cases::Case;
 use lockwarden_tests::encode;

@@ -1,7 +1,8 @@
-//! Every word of the grammar to every reader of it: each command and subcommand of the command table, each word of the requests that
-//! the tests know, and each option that the table or the server itself lists; as it is, in odd case, twice, and with a NUL behind
-//! which Redis may stop; plain, in a block, in a script whose text tells all, in one that computes its words, in a function, and from another
-//! database. Nothing of it changes a held lock. A new row of the table is among them.
+//! Every word of the grammar to every reader of it. The words: each command and subcommand of the command table, each word of the
+//! requests that the tests know, and each option that the table or the server itself lists. Their forms: as they are, in odd
+//! case, twice, and with a NUL behind which Redis may stop reading. Their places: plain, in a block, in a script whose text names
+//! everything, in one that computes its words, in a function, and from another database. None of these changes a held lock. A new
+//! row of the table is included by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,7 @@ const LEFT_OUT: &[&str] = &[
     "bgrewriteaof",
 ];
 
-/// Calls whatever it is told to.
+/// Calls the command that it is given.
 const LIBRARY: &str = "#!lua name=grammar\n\
     redis.register_function('any', function(keys, args) return redis.call(unpack(args)) end)";
 
@@ -44,7 +45,7 @@ const LIBRARY: &str = "#!lua name=grammar\n\
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Written(Form),
-    /// A script that is told every word.
+    /// A script that gets every word as an argument.
     Told,
     /// The same in a script that goes to database 0 first.
     ToldFromAfar,
@@ -278,7 +279,7 @@ fn no_word_of_the_grammar_changes_a_lease_for_a_stranger() {
     assert!(sent > 10_000, "only {sent} requests");
 }
 
-/// Without the free lock, which anybody may take.
+/// Without the free lock, which every client may take.
 fn held(look: &Reply) -> Vec<&Reply> {
     let mut held: Vec<_> = look.elements().iter().collect();
     held.remove(Kind::ALL.len());

@@ -1,5 +1,5 @@
-//! Words with a NUL, behind which Redis may find a command or an option: it hashes a name with every byte, and compares it as a C
-//! string, so that about one of some hundred such names is the command.
+//! Words with a NUL, which Redis may still take for a command or an option: it hashes a name with all its bytes but compares it
+//! as a C string, so that about one in some hundred such names is the command.
 
 use lockwarden_tests::{Client, Proxy, Redis, Server};
 
@@ -46,7 +46,7 @@ fn no_command_is_found_behind_a_nul() {
         assert!(answers.is_empty(), "{}: {answers:?}", command.escape_ascii());
     }
     assert_eq!(redis.value("lock:job"), "$1 h");
-    // Redis alone is not so strict: else this would show nothing.
+    // Redis alone is not so strict: otherwise this test would prove nothing.
     let direct = redis.client();
     let found = (0..ROUNDS).any(|round| {
         let found = guesses(&direct, b"DEL", &[b"lock:job"], round * TRIES);
@@ -80,7 +80,7 @@ fn no_subcommand_is_found_behind_a_nul() {
     client.sends("PING").gets("+PONG");
 }
 
-/// The proxy says it in the server's words, and a block is spoilt as on Redis.
+/// The proxy replies in the server's words, and a block fails as on Redis.
 #[test]
 fn what_is_no_name_is_answered_as_redis_does() {
     let redis = Redis::start();
@@ -132,7 +132,7 @@ fn no_option_is_found_behind_a_nul() {
     }
     let left = redis.client().sends("PTTL lock:job").integer();
     assert!((1_000..=600_000).contains(&left), "{left}");
-    // Redis reads it: else this would show nothing.
+    // Redis reads it: otherwise this test would prove nothing.
     let direct = redis.client();
     direct.write(&lockwarden_tests::encode(&[b"GETEX".as_slice(), b"lock:job", b"PX\0x", b"50"]));
     direct.then().reply();

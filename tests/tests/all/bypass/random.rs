@@ -1,5 +1,5 @@
-//! The same commands with arguments that nobody thought of: some thousand requests in every run,
-//! many more with `make soak`. The seed is printed, and `LOCKWARDEN_SEED` plays a run again.
+//! The same commands as in `bypass.rs`, with random arguments: some thousand requests in every run, many more
+//! with `make soak`. The seed is printed, and `LOCKWARDEN_SEED` repeats a run.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -82,7 +82,7 @@ const WORDS: &[&str] = &[
     "nobody",
 ];
 
-/// What was sent for a case.
+/// The request that was sent for a case.
 #[derive(Clone)]
 struct Sent {
     case: Case,
@@ -169,7 +169,7 @@ impl Dice {
     }
 }
 
-/// What might wait is sent where nothing waits.
+/// A command that might wait is sent in a form in which commands do not wait.
 fn without_waiting(case: &Case, form: Form) -> Form {
     let waits = case.args[0].to_ascii_uppercase().starts_with(b"B")
         || case.args.iter().any(|arg| arg.to_ascii_uppercase().starts_with(b"BLOCK"));
@@ -294,7 +294,7 @@ fn the_transcript_of_a_change_is_the_request_that_made_it() {
     assert!(told.contains("DEL") && !told.contains("TTL") && !told.contains("TYPE"), "{told}");
 }
 
-/// Without the free lock, which anybody may take.
+/// Without the free lock, which every client may take.
 fn held(look: &lockwarden_tests::Reply) -> Vec<&lockwarden_tests::Reply> {
     let mut held: Vec<_> = look.elements().iter().collect();
     held.remove(Kind::ALL.len());

@@ -1,6 +1,6 @@
-//! Makes the random script: groups of steps, each the bytes that a client writes and the replies that
-//! it is owed. A group always ends outside of MULTI and of every subscription, with the same protocol
-//! on both sides. It knows what a client may say, not what must be answered.
+//! Makes the random script: groups of steps, each with the bytes that a client writes and the number of
+//! replies that must come. A group always ends outside of MULTI and of every subscription, with the same
+//! protocol on both sides. It knows what a client may send, not what the replies must be.
 
 use lockwarden_tests::{encode, split_words};
 
@@ -107,13 +107,13 @@ impl Generator {
         self.say(steps, &["CLIENT", "REPLY", "ON"], 1);
     }
 
-    /// Subscribing, perhaps hearing one's own message, and leaving.
+    /// Subscribing, perhaps receiving a message of its own, and leaving.
     fn subscription(&mut self, steps: &mut Vec<Step>) {
         self.say(steps, &["SUBSCRIBE", "news", "sport"], 2);
         self.say(steps, &["PSUBSCRIBE", "n*"], 1);
         if self.resp3 {
             let text = self.value();
-            // Two messages and the number of those who heard it.
+            // Two messages, and the number of receivers.
             self.say(steps, &[b"PUBLISH".as_slice(), b"news", &text], 3);
             let command = self.command();
             steps.push(self.step(&command, 1));

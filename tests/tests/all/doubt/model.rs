@@ -1,6 +1,6 @@
 //! Random programs: processes with threads that contend for a few locks with a constant value, over a pool, over a connection a
 //! thread, or all over one connection. Some give back what they hold; some have a `finally` block that gives back what they never
-//! got. What becomes of each lock is known here, apart from the proxy.
+//! got. The model knows what becomes of each lock, independently of the proxy.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -54,8 +54,8 @@ struct Program {
     refused: HashSet<(usize, usize)>,
     /// When a release of it last was one too many.
     recognised: Option<Instant>,
-    /// Of each lock, how many releases are due for its refused tries, where they are counted: since a lease has run out of which
-    /// a release was refused.
+    /// For each lock, how many releases are due for its refused tries. They are counted from the time when a lease ran out of
+    /// which a release was refused.
     counted: [Counted; KEYS],
     /// Locks of its own that it deleted because it was believed.
     deleted: usize,
@@ -97,8 +97,8 @@ impl Program {
     }
 }
 
-/// What came of all runs. Locks that losers deleted: because they were believed, and over the connection that took the lock, on
-/// which nobody had lost since.
+/// The totals of all runs. Locks that losers deleted: because they were believed, and over the connection that took the lock,
+/// on which no try had been refused since.
 #[derive(Debug, Default)]
 struct Told {
     releases: usize,
@@ -110,13 +110,13 @@ struct Told {
     counted: usize,
 }
 
-/// Who holds a lock, as its program knows it.
+/// The holder of a lock, as its program knows it.
 #[derive(Clone, Copy)]
 struct Holder {
     process: usize,
     /// `None` once it has given the lock back, where that was taken for the release after a refused try.
     thread: Option<usize>,
-    /// The connection that was granted it, as long as it was not refused the lock since: what comes over that is the holder's.
+    /// The connection that was granted it, as long as it was not refused the lock since: commands over it are the holder's.
     connection: Option<usize>,
 }
 
@@ -126,9 +126,9 @@ struct World<'a> {
     random: Random,
     programs: Vec<Program>,
     holders: [Option<Holder>; KEYS],
-    /// Whose lease ended without its release: the next one of that process is that.
+    /// The process whose lease ended without its release: its next release is that one.
     unreleased: [Option<usize>; KEYS],
-    /// Who was granted the last lease, and over which connection.
+    /// The process that was granted the last lease, and its connection.
     last: [Option<(usize, usize)>; KEYS],
     console: Client,
     told: &'a mut Told,
@@ -243,7 +243,8 @@ impl World<'_> {
         }
     }
 
-    /// The lock goes by its TTL, for which nobody waits here. Until then everybody has given back what it never got.
+    /// The lock ends by its TTL; the model does not wait for that, but deletes it. Until then every loser has given
+    /// back what it never got.
     fn runs_out(&mut self, at: usize, process: usize) {
         self.holders[at] = self.holders[at].map(|own| Holder { thread: None, ..own });
         for process in 0..self.programs.len() {

@@ -1,5 +1,5 @@
-//! `durability = "strict:…"`: all that `wait` does, and no free lock is granted where a failover, a server that drops keys or a
-//! clock that jumps could give it a second holder.
+//! `durability = "strict:…"`: does all that `wait` does; in addition no free lock is granted where a failover, a server that
+//! drops keys or a clock that jumps could give the lock a second holder.
 
 use std::fs;
 
@@ -8,16 +8,16 @@ use lockwarden_tests::holds_for;
 use super::*;
 
 const UNTIL: &str = "lockwarden_quarantine_until_timestamp_seconds{namespace=\"locks\"}";
-/// What is not granted is told by this.
+/// The log line about locks that are not granted.
 const NOT_GRANTED: &str = "no free lock is granted: the server is not what durability";
 const FREE: &str = "[[namespace]]\nname = \"free\"\nkeys = [\"free:*\"]\nmode = \"enforce\"";
 
-/// With a quarantine of a second, so that nobody waits long for the one of the start.
+/// With a quarantine of a second, so that no test waits long for the one at the start.
 fn strict(builder: ProxyBuilder) -> ProxyBuilder {
     builder.namespace("durability", "\"strict:1:300ms\"").namespace("quarantine", "\"1s\"").more(FREE)
 }
 
-/// Wherever somebody looks it says why, and nothing is granted but in other namespaces.
+/// Every report says why, and locks are granted in other namespaces only.
 #[track_caller]
 fn grants_nothing(builder: ProxyBuilder, why: &[&str]) {
     let (said, code) = runs(&["check", "--backend"], &builder);
@@ -89,7 +89,8 @@ fn nothing_is_granted_where_the_server_says_nothing_of_itself() {
     grants_nothing(builder, &[why]);
 }
 
-/// What is held goes on: it can be given back, and an extension hears what it hears where too few replicas have it.
+/// Held locks go on: they can be given back, and an extension gets the reply that it gets where too few replicas
+/// have it.
 #[test]
 fn a_replica_that_goes_ends_all_granting_until_one_follows_again() {
     let mut pair = Pair::start();
@@ -170,8 +171,8 @@ fn is_granted(proxy: &Proxy, value: &str) -> bool {
     client.reads_to_end().starts_with(b":1\r\n")
 }
 
-/// The server's clock is set forward while a lock is held: its key goes, and the holder reckons with more. Returns how long after
-/// the grant somebody else is granted the lock, through another proxy.
+/// The server's clock is set forward while a lock is held: its key goes, and the holder counts on more time. Returns how long
+/// after the grant another client is granted the lock, through another proxy.
 #[track_caller]
 fn is_granted_after_a_jump(durability: &str, quarantine: &str) -> (Duration, [Proxy; 2]) {
     let pair = Pair::of(Redis::with_jumping_clock(&SYNCS_AT_ONCE));
@@ -193,7 +194,7 @@ fn is_granted_after_a_jump(durability: &str, quarantine: &str) -> (Duration, [Pr
 
 #[test]
 fn after_the_clock_of_the_server_has_jumped_no_free_lock_is_granted_as_long_as_a_lease_lasts() {
-    // So it can be seen that it matters.
+    // This shows that the setting matters.
     let (after, _) = is_granted_after_a_jump("wait:1:300ms", "off");
     assert!(after < Duration::from_secs(3), "{after:?}");
     let (after, proxies) = is_granted_after_a_jump("strict:1:300ms", "4s");
@@ -203,7 +204,7 @@ fn after_the_clock_of_the_server_has_jumped_no_free_lock_is_granted_as_long_as_a
     }
 }
 
-/// Between two looks at the clock a grant tells of it, by its time.
+/// Between two looks at the clock, the time of a grant reveals the jump.
 #[test]
 fn a_grant_that_was_made_after_a_jump_is_given_back() {
     let pair = Pair::of(Redis::with_jumping_clock(&SYNCS_AT_ONCE));
@@ -235,7 +236,7 @@ fn a_clock_that_is_put_back_only_makes_leases_longer() {
     assert_eq!(proxy.logged(&["the server's clock has jumped"]), 0);
 }
 
-/// `check` names who lacks it, and `acl` gives it: to a twin, and to the proxy's own user.
+/// `check` names the users that lack it, and `acl` gives it: to a twin, and to the proxy's own user.
 #[test]
 fn the_right_to_ask_which_server_it_is_is_given_where_there_is_a_quarantine() {
     if Server::under_test().lacks("ACL DRYRUN", 7, 0) {

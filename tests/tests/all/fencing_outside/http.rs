@@ -10,7 +10,7 @@ use lockwarden_tests::{Process, holds_for, installed, run_to_end, wait_for};
 
 use super::{Holders, example};
 
-/// The server of the example, gone with the value.
+/// The server of the example; it ends when the value is dropped.
 struct Shop {
     url: String,
     _process: Process,
@@ -61,7 +61,7 @@ fn a_server_refuses_the_late_write_of_a_paused_holder() {
     assert!(said.contains("a newer holder of the lock has written this"), "{said}");
     assert_eq!(careful.asked(&[]), ("200".to_owned(), "12".to_owned()));
 
-    // Who names no number, or none that is one, writes nothing.
+    // A request without a number, or with an invalid one, writes nothing.
     for header in ["X-Other: 1", "Fencing-Token: x", "Fencing-Token: -1", "Fencing-Token: 99999999999999999"] {
         let (status, said) = careful.asked(&["-X", "PUT", "-H", header, "-d", "56"]);
         assert_eq!(status, "428", "{header}: {said}");
@@ -108,7 +108,7 @@ fn a_server_lets_a_newer_write_through_when_no_older_one_is_under_way_any_more()
     assert_eq!(answer(late, "33"), "HTTP/1.0 412 Precondition Failed");
 }
 
-/// Whether somebody is writing this database.
+/// Whether a process is writing this database.
 fn is_locked(database: &Path) -> bool {
     let script =
         "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')";

@@ -1,5 +1,5 @@
-//! What is wrong with an expression of PromQL, as far as the catalogue of metrics can tell: series and labels that
-//! there are not, counters without a rate. It reads the expressions of this repository, not all of PromQL.
+//! Errors in a PromQL expression, as far as the catalogue of metrics shows them: series and labels that do not
+//! exist, counters without a rate. It reads the expressions of this repository, not all of PromQL.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +97,7 @@ fn kept_labels(expression: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// What is wrong with the series that an expression names.
+/// The errors in the series that an expression names.
 pub(super) fn faults(expression: &str, metrics: &BTreeMap<String, Metric>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut known: BTreeSet<String> = ["job", "instance", "le"].map(str::to_owned).into();

@@ -1,4 +1,5 @@
-//! Where each client has a connection of its own, the default, its steps go with those of others while there are many.
+//! Where each client has its own connection, the default, its steps are grouped with those of other clients while
+//! there are many.
 
 use super::*;
 
@@ -6,7 +7,7 @@ fn started(redis: &Redis) -> Proxy {
     Proxy::builder(redis).dedicated().ceiling("60s").start()
 }
 
-/// Asks until it is seen that steps go together: the first ones find the shared connection not open yet.
+/// Repeats requests until steps are grouped: for the first ones the shared connection is not open yet.
 #[track_caller]
 fn go_together(redis: &Redis, proxy: &Proxy, clients: &[Client]) {
     let console = redis.client();
@@ -55,7 +56,7 @@ fn what_a_client_has_chosen_holds_for_its_steps_too() {
     }
     console.sends("SELECT 3").gets("+OK");
     assert_eq!(console.sends("EXISTS lock:0-0 lock:1-5 lock:2-11").integer(), 3);
-    // What a client may do is asked of the user that it is.
+    // A client's rights are those of its own user.
     console.sends("ACL SETUSER app resetkeys ~lock:a* ~lock:first* ~lw:*").gets("+OK");
     for round in 0..2 {
         ask_at_once(&proxy, &clients, |at| format!("SET lock:b{round}-{at} a NX PX 9000"));
@@ -65,7 +66,7 @@ fn what_a_client_has_chosen_holds_for_its_steps_too() {
     }
 }
 
-/// Where a command has another name than its own, it may have chosen a database or a user.
+/// A renamed command may have selected a database or a user.
 #[test]
 fn behind_a_command_that_is_not_known_steps_go_by_the_connection_that_had_it() {
     let redis = Redis::start();

@@ -1,5 +1,6 @@
-//! Ways around the guard that somebody may try. None of them changes the lock of somebody else; each is tried
-//! alone, beside a lock of one's own, in a block, on connections that clients share, by a user with few rights.
+//! Ways around the guard that a client may try. None of them changes another client's lock. Each is tried
+//! alone, beside a lock of the client's own, in a block, on connections that clients share, and by a user with
+//! few rights.
 
 use lockwarden_tests::{Client, Proxy, Redis};
 
@@ -224,7 +225,7 @@ fn none_is_found_by_the_name_of_a_script_on_shared_connections() {
     });
 }
 
-/// What he may not do is refused by Redis in its own words, and what he may is done.
+/// A command that the user may not run is refused by Redis in its own words, and one that he may run is done.
 #[test]
 fn a_user_with_few_rights_is_guarded_like_others() {
     let held = Held::new();

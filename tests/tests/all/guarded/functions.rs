@@ -90,7 +90,7 @@ fn loads_through_the_proxy(bob: &Client) {
     bob.sends("FCALL job 1 a 1").gets_error("ERR Function not found");
 }
 
-/// Whoever loads a library past the proxy is noticed a little later.
+/// A library that is loaded past the proxy is noticed a little later.
 #[test]
 fn what_is_loaded_past_the_proxy_is_noticed() {
     if has_none() {
@@ -161,7 +161,7 @@ fn a_server_without_functions_says_so_itself() {
     held.bob.sends("FCALL job 0").gets_error("ERR unknown command `FCALL`");
 }
 
-/// Where the proxy itself may ask nothing, its clients' connections do.
+/// Where the proxy's own connection may not ask, its clients' connections do.
 #[test]
 fn a_proxy_without_a_login_asks_over_its_clients_connection() {
     if has_none() {

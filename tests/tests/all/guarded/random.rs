@@ -1,6 +1,6 @@
-//! Random scripts that name ordinary keys and locks in every way there is: declared, told by the text, computed when they
-//! run. After each of them every lock of somebody else is as it was; one that names no lock does and says
-//! what it does on a server alone. More of them with `make soak`; `LOCKWARDEN_SEED` plays one run again.
+//! Random scripts that name ordinary keys and locks in every way there is: declared, written in the text, computed when
+//! they run. After each of them every lock of another client is as it was; a script that names no lock has the effects
+//! and the reply that it has on a server alone. More of them with `make soak`; `LOCKWARDEN_SEED` repeats a run.
 
 use lockwarden_tests::soak::for_each_seed;
 use lockwarden_tests::spelling::{Naming, Script, Word};
@@ -115,7 +115,7 @@ impl Arena {
     }
 }
 
-/// All there is of a key.
+/// All content of a key.
 fn look(client: &Client, key: &str) -> String {
     let dump = client.sends(format!("DUMP {key}")).reply();
     let left = client.sends(format!("PTTL {key}")).integer();

@@ -1,5 +1,5 @@
-//! The primary loses its place while clients work through two proxies. With a quarantine nobody gets a lock that another
-//! client still holds; without one, every lock that got two holders stands in the log, with its holder.
+//! The primary loses its place while clients work through two proxies. With a quarantine no client gets a lock that
+//! another client still holds; without one, every lock that got two holders is in the log, with its holder.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn kinds(few: &[Failover]) -> Vec<Failover> {
     }
 }
 
-/// Plays them and says what came of each kind.
+/// Plays them and prints the result of each kind.
 #[track_caller]
 fn plays(what: &str, plan: Plan) -> Run {
     let run = Rig::plays(Plan { faults: &[], ..plan });
@@ -72,7 +72,7 @@ fn with_a_quarantine_nobody_gets_a_lock_that_another_client_holds() {
     assert_eq!(run.failovers.len(), kinds(&few).len());
 }
 
-/// What replicas do not have is given back, and who wants to extend it hears a no.
+/// A lock that replicas do not have is given back, and a client that wants to extend it is refused.
 #[test]
 fn with_strict_durability_nobody_gets_a_lock_that_another_client_holds() {
     let few = [Failover::PrimaryCutOff];
@@ -86,12 +86,12 @@ fn with_strict_durability_nobody_gets_a_lock_that_another_client_holds() {
     assert!(run.history.grants() > 20, "{}", run.summary());
 }
 
-/// Without the quarantine the checker finds what it is there for.
+/// Without the quarantine the checker finds violations.
 #[test]
 fn without_one_every_lock_with_two_holders_is_told_with_its_holder() {
     let few = [Failover::PrimaryCutOff, Failover::Planned];
     let mut overlaps = 0;
-    // Mostly the first run has one; nobody may have held a lock in the moment that counts.
+    // Mostly the first run has one; but it may be that no lock was held in the moment that counts.
     for seed in 1..=8 {
         let Some(run) = through_proxies(seed, ("off", "none"), &few) else {
             return;

@@ -47,7 +47,7 @@ fn history(lines: &[&str]) -> History {
     history
 }
 
-/// The first word of what is found.
+/// The kind of each violation that is found, as one word.
 fn found(history: &History) -> Vec<&'static str> {
     let kind = |violation: &Violation| match violation {
         Violation::Overlap(..) => "overlap",
@@ -72,7 +72,7 @@ fn a_lock_that_goes_from_one_to_the_next_is_well() {
             "2 acquire 3-9 no",
             "1 extend 50-55 yes",
             "1 release 60-65 yes",
-            // Between the release's request and its answer it is nobody's.
+            // Between the request of the release and its reply no client counts as the holder.
             "2 acquire 61-63 yes 8",
             "2 release 70-75 yes",
             "1 acquire 76-80 yes 9",
@@ -84,7 +84,7 @@ fn a_lock_that_goes_from_one_to_the_next_is_well() {
 #[test]
 fn two_who_were_granted_it_at_the_same_time_are_found() {
     check(&["1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8"], &["overlap"]);
-    // However short the one's time was, and though a third had it longer.
+    // However short the first client's time was, and though a third client had the lock longer.
     check(
         &["1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8", "2 release 30-35 yes", "3 acquire 90-95 yes 9"],
         &["overlap", "overlap"],
@@ -96,7 +96,7 @@ fn a_lock_is_relied_on_from_the_answer_until_the_ttl_from_the_request() {
     // The TTL is over at 100.
     check(&["1 acquire 0-5 yes 7", "2 acquire 96-99 yes 8"], &["overlap"]);
     check(&["1 acquire 0-5 yes 7", "2 acquire 96-101 yes 8"], &[]);
-    // An answer that came too late gives nothing.
+    // A reply that came too late gives no claim.
     check(&["1 acquire 0-300 yes 7", "2 acquire 150-155 yes 8"], &[]);
 }
 
@@ -105,7 +105,7 @@ fn an_extension_counts_from_its_request() {
     let until = |acquire| ["1 acquire 0-5 yes 7", "1 extend 80-90 yes", acquire];
     check(&until("2 acquire 170-175 yes 8"), &["overlap"]);
     check(&until("2 acquire 175-181 yes 8"), &[]);
-    // One that was refused, or not answered, prolongs nothing.
+    // An extension that was refused, or not answered, prolongs nothing.
     for answer in ["no", "-"] {
         let extension = format!("1 extend 80-90 {answer}");
         let lines = ["1 acquire 0-5 yes 7", &extension, "2 acquire 101-105 yes 8"];
@@ -137,19 +137,20 @@ fn a_release_or_extension_by_somebody_else_is_found() {
     check(&["1 acquire 0-5 yes 7", "1 release 10-15 yes", "1 guess 20-25 yes"], &["stranger"]);
     check(&["1 acquire 0-5 yes 7", "2 guess 10-15 no", "2 extend 20-25 no"], &[]);
     check(&["1 acquire 0-5 yes 7", "2 guess 10-15 yes"], &["stranger"]);
-    // Late, when another one has it: whoever that is.
+    // Late, when another client has it, whichever that is.
     let late = ["1 acquire 0-5 yes 7", "2 acquire 110-115 yes 8", "1 release 120-125 yes"];
     check(&late, &["stranger"]);
-    // And where nobody knows which was first.
+    // And where it is unknown which was first.
     check(&["1 acquire 0-5 yes 7", "2 acquire 110-125 yes 8", "1 release 120-122 yes"], &[]);
-    // Late, when nobody has it: it is his until it is another one's.
+    // Late, when no client has it: it is the first one's until another client has it.
     check(&["1 acquire 0-5 yes 7", "1 release 105-110 yes"], &[]);
 }
 
 #[test]
 fn a_holder_that_is_told_that_it_is_none_is_found() {
     check(&["1 acquire 0-5 yes 7", "1 release 50-55 no"], &["lost"]);
-    // Not where he cannot prove that it is his, nor after his time, nor where he may have given it back.
+    // Not where the client cannot prove that the lock is its own, nor after its time, nor where it may have
+    // given the lock back.
     check(&["1 acquire 0-5 yes 7", "1 guess 50-55 no"], &[]);
     check(&["1 acquire 0-5 yes 7", "1 release 98-105 no"], &[]);
     check(&["1 acquire 0-5 yes 7", "1 release 50-55 -", "1 release 60-65 no"], &[]);
@@ -161,9 +162,9 @@ fn fencing_tokens_that_do_not_rise_are_found() {
     check(&twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8"), &[]);
     check(&twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 6"), &["fence"]);
     check(&twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 7"), &["fence", "fence"]);
-    // One that did not read its answer hears of the same grant again.
+    // A client that did not read its reply gets a reply about the same grant again.
     check(&twice("1 acquire 0-5 yes 7", "1 acquire 20-25 yes 7"), &[]);
-    // Of two at the same time nobody knows which was first.
+    // Of two at the same time it is unknown which was first.
     check(&["1 acquire 0-150 yes 8", "2 acquire 110-140 yes 7"], &[]);
     check(&["1 acquire 0-150 yes 7", "2 acquire 110-140 yes 7"], &["fence"]);
 }

@@ -1,6 +1,6 @@
-//! Machines are parted from one another while clients work through two proxies, one on either side. With a quarantine no lock
-//! has two holders, no fencing token goes back, and no late write of guarded data passes; without one every lock that had two
-//! holders for longer than a moment is in the log, with its holder.
+//! Machines are separated by a network partition while clients work through two proxies, one on each side. With a quarantine
+//! no lock has two holders, no fencing token goes back, and no late write of guarded data passes; without one every lock that
+//! had two holders for longer than a moment is in the log, with its holder.
 
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ fn with_a_quarantine_a_proxy_on_the_losing_side_gives_nobody_what_others_may_get
     keeps_exclusion(plan("auto", &[Parting::LosingSide]));
 }
 
-/// A node that is cut off from most others takes no writes after a while; one that has slept does so for a moment yet.
+/// A node that is cut off from most others takes no writes after a while; a node that has slept still takes them for a
+/// moment.
 #[test]
 fn with_a_quarantine_a_cluster_keeps_a_node_that_has_slept_from_giving_what_others_have() {
     if Machines::are_lacking() || Cluster::is_lacking() {
@@ -97,7 +98,7 @@ fn without_one_every_lock_with_two_holders_is_told_with_its_holder() {
         return;
     }
     let run = plays(plan("off", &[Parting::ProxyFrozen, Parting::LosingSide]));
-    // A client on the losing side is obeyed by a server that will be left: that is what overlaps are.
+    // A client on the losing side is served by a server that will lose its place: such overlaps are possible.
     let untold = run.untold_overlaps(Duration::from_millis(250));
     assert!(untold.is_empty(), "{}told were {:?}", untold.join("\n"), run.lost);
 }

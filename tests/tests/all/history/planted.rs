@@ -1,5 +1,5 @@
-//! The checker finds what it is there for: mistakes that are put into the proxy's scripts on their way to Redis, and
-//! clients that use no proxy.
+//! The checker finds violations: mistakes that are put into the proxy's scripts on their way to Redis, and clients
+//! that use no proxy.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn planted(mistake: Planted) -> Run {
     run
 }
 
-/// The transcript has what a person needs.
+/// The transcript has all that a reader needs.
 #[track_caller]
 fn finds(run: &Run, headings: &[&str]) {
     let Some(text) = run.verdict() else {

@@ -1,4 +1,4 @@
-//! What stands between clients and a managed Redis, and has opinions of its own about what it lets through.
+//! A simulated service in front of a managed Redis, with a rule of its own about what it lets through.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lockwarden_tests::Redis;
 
-/// What it does.
+/// What it refuses or ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
     /// A script must name a key, by which its shard is found.
@@ -50,7 +50,7 @@ fn connection(mut client: TcpStream, redis: SocketAddr, rule: Rule) -> std::io::
         }
         let words = String::from_utf8_lossy(&buffer[..read]);
         match rule {
-            // The script's text stands between the two; what the proxy asks for itself is sent in one piece.
+            // The script's text stands between the two; the proxy's own requests are sent in one piece.
             Rule::ScriptsNameKeys if names_no_key(&words) => {
                 client
                     .write_all(b"-ERR for redis cluster, eval/evalsha number of keys can't be negative or zero\r\n")?;

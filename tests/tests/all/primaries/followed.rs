@@ -1,5 +1,6 @@
-//! Whom the proxy follows where its sentinels do not agree: what proves that it goes on with the data of the primary before, at
-//! once; else what most of them name. The sentinels are made up, so that each says what its test wants.
+//! Which server the proxy follows where its sentinels do not agree: at once one that proves to go on with the data of the
+//! previous primary; otherwise the one that most of them name. The sentinels are simulated, so that each says what its test
+//! wants.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -10,7 +11,7 @@ use super::*;
 
 const DISSENTING: &str = "lockwarden_sentinels_dissenting";
 
-/// An address where nobody listens.
+/// An address where no server listens.
 fn dead() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound")
@@ -89,7 +90,7 @@ fn a_replica_of_ours_that_was_promoted_is_followed_on_the_word_of_one_sentinel()
     let (host, port) = (old.address().ip(), old.address().port());
     order.sends(format!("REPLICAOF {host} {port}")).gets("+OK");
     wait_for("the copy", || new.value("data") == "$6 before");
-    // A replica that somebody names has the data, too, and is not followed.
+    // A replica that a sentinel names has the data, too, and is not followed.
     let client = proxy.client();
     all.0[1].says(Some((new.address(), 5)));
     is_served(&client, || {});

@@ -1,5 +1,5 @@
-//! What a proxy promises that may not hear of another primary, or is in front of one that was it before: the sentinels are made
-//! up, so that each proxy hears what its test wants.
+//! What a proxy promises clients while it may not learn of a new primary, or is in front of a former primary. The sentinels are
+//! simulated, so that each proxy hears what its test wants.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ const ERA: &str = "lw:{}:lockwarden-era";
 /// Answers as a sentinel does.
 pub(super) struct Oracle {
     address: SocketAddr,
-    /// What it names, and with which epoch; `None` while nothing of it is heard.
+    /// The address that it names, and its epoch; `None` while it does not answer.
     says: Arc<Mutex<Option<(SocketAddr, u64)>>>,
 }
 
@@ -126,7 +126,7 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     let (shop, depot) = (proxy.client(), proxy.client());
     wait_for("a grant", || shop.sends("SET lock:a s NX PX 2000").reply().to_string() == "+OK");
     depot.sends("SETNX lock:kept d").gets(":1");
-    // What is queued now is carried out when less is promised.
+    // Commands that are queued now are carried out at a time when less may be promised.
     let baker = proxy.client();
     baker.pipelines(&["MULTI", "SET lock:block b NX PX 2000", "SET data b"], &["+OK", "+QUEUED", "+QUEUED"]);
 
@@ -134,7 +134,7 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
         silent.says(None);
     }
     proxy.logs(&["WARN", "half of the sentinels or more are not heard", "\"heard\":1"]);
-    // Ten seconds of silence cost nobody anything.
+    // Ten seconds of silence have no effect on clients.
     let extension = "PEXPIRE lock:a 2000";
     wait_for("the extension to be refused", || shop.sends(extension).integer() == 0);
     proxy.logs(&["refused", "quarantine", "PEXPIRE"]);
@@ -147,7 +147,7 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     assert!(redis.is_free("lock:block") && redis.is_free("data"));
     wait_for("what was kept alive to run out", || redis.is_free("lock:kept") && redis.is_free("lock:a"));
     proxy.logs(&["a lease ran out under its holder", "most of the sentinels", "lock:kept"]);
-    // What is plain goes on, and locks do once most are heard.
+    // Plain commands go on, and lock commands do once most sentinels are heard.
     shop.sends("SET data x").gets("+OK");
     all.say(&redis, 1);
     comes_to(&proxy, "SET lock:a o NX PX 2000", "+OK");
@@ -180,7 +180,7 @@ fn a_primary_that_is_one_again_has_a_quarantine_though_it_copied_nothing_meanwhi
     comes_to(&proxy, "SET lock:first f NX PX 1000", "+OK");
     all.say(&b, 2);
     proxy.counts(ERAS, 1.0);
-    // Its quarantine passes, and somebody is granted a lock there.
+    // Its quarantine passes, and a client is granted a lock there.
     comes_to(&proxy, "SET lock:a h NX PX 60000", "+OK");
     assert_eq!(b.value("lock:a"), "$1 h");
     all.say(&a, 3);
@@ -212,7 +212,7 @@ fn a_lowered_ceiling_shortens_no_quarantine_of_leases_from_before() {
     };
     wait_for("the era to be entered", || left(&proxy) < 1_000.0);
     assert!(left(&proxy) > 200.0, "{}", left(&proxy));
-    // Another proxy that was started with the lower one does not know better either.
+    // Another proxy that was started with the lower one does not know it either.
     let other = all.in_front().ceiling("1s").namespace("quarantine", "\"auto\"").start();
     wait_for("the era to be entered", || (200.0..1_000.0).contains(&left(&other)));
 }
@@ -230,7 +230,7 @@ fn a_clock_that_jumps_in_a_quarantine_does_not_end_it_for_a_proxy_that_starts_la
     start().client().sends("SET lock:a x NX PX 1000").gets("nil");
 }
 
-/// Neither server has a record that would say so: the grant was lost, and the promoted server's clock is an hour behind.
+/// Neither server has a record of the tokens: the grant was lost, and the promoted server's clock is an hour behind.
 #[test]
 fn fencing_tokens_do_not_go_back_where_the_clock_of_the_promoted_server_is_behind() {
     let (a, b) = (Redis::start(), Redis::with_jumping_clock(&[]));
@@ -245,7 +245,7 @@ fn fencing_tokens_do_not_go_back_where_the_clock_of_the_promoted_server_is_behin
     proxy.counts(ERAS, 1.0);
     comes_to(&proxy, "SET lock:1 b NX PX 500", "+OK");
     assert!(b.fence("lock:1") > before, "{} after {before}", b.fence("lock:1"));
-    // What follows is above that, and a proxy that starts later reckons by what was entered.
+    // The next tokens are above that, and a proxy that starts later counts from the stored number.
     b.client().sends("FLUSHDB").reply();
     let last = before;
     let other = start();
@@ -307,7 +307,7 @@ fn a_late_writer_passes_no_guard_behind_a_grant_that_a_failover_lost() {
     wait_for("clients to be served", || proxy.ready() == Some(200));
     named("alice").sends("SET guarded:1 late").gets_error("LOCKDENIED stale-fence");
     comes_to(&proxy, "SET lock:other o NX PX 1000", "+OK");
-    // The quarantine is over, and what was lost is not back.
+    // The quarantine is over, and the lost lease is not back.
     let late = named("alice");
     late.sends("SET guarded:1 late").gets_error("LOCKDENIED stale-fence");
     late.sends("MULTI").gets("+OK");
@@ -317,7 +317,7 @@ fn a_late_writer_passes_no_guard_behind_a_grant_that_a_failover_lost() {
     late.sends("SET guarded:1 again").gets("+OK");
 }
 
-/// What was queued before a quarantine began takes no free lock in it.
+/// A command that was queued before a quarantine began takes no free lock in it.
 #[test]
 fn a_block_that_was_queued_before_a_quarantine_takes_no_free_lock_in_it() {
     let redis = Redis::with_jumping_clock(&[]);
@@ -334,7 +334,8 @@ fn a_block_that_was_queued_before_a_quarantine_takes_no_free_lock_in_it() {
     wait_for("the quarantine", || proxy.metric(UNTIL) > 0.0);
     shop.sends("EXEC").gets_error("EXECABORT");
     assert!(redis.is_free("lock:new"));
-    // What is extended alone is promised as ever, and what is queued now is queued in words of the quarantine.
+    // An extension outside a block is promised as always, and commands that are queued now are queued in the
+    // form for the quarantine.
     shop.pipelines(&["MULTI", "PEXPIRE lock:a 60000", "SET lock:new s NX PX 1000"], &queued);
     shop.sends("EXEC").gets("[:1, nil]");
 }

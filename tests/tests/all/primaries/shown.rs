@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::*;
 
-/// Grants no free lock for so long after its start that a test ends before.
+/// Grants no free lock after its start for longer than a test lasts.
 const CAREFUL: &str =
     "[[namespace]]\nname = \"careful\"\nkeys = [\"careful:*\"]\nmode = \"enforce\"\nquarantine = \"10m\"";
 
-/// What `lockwarden` says to these words about this proxy.
+/// The output of `lockwarden` with these words for this proxy.
 fn says(proxy: &Proxy, words: &[&str]) -> String {
     let admin = proxy.admin_address().to_string();
     let mut command = lockwarden(words);

@@ -1,5 +1,5 @@
-//! A proxy that stood still while another server became the primary: what it was told before, and what it finds when it goes
-//! on, is from before.
+//! A proxy that stood still while another server became the primary: both what it was told before and what it finds when it
+//! goes on are out of date.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use lockwarden_tests::{Client, Failover, Proxy, Redis, Sentinels, wait_for};
 
 use super::in_front_of;
 
-/// Longer than anything of a proxy takes that goes on.
+/// Longer than anything takes in a proxy that runs.
 const LONG: Duration = Duration::from_secs(3);
 
 /// Stops the proxy, has this happen meanwhile, and lets it go on.

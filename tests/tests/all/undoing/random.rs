@@ -1,6 +1,6 @@
 //! Random scripts over random keys, small and large, declared and not, of every type, with a foreign lock
-//! among them. The same script runs straight on a second server, which shows what it would have left. A
-//! few hundred in every run, more with `make soak`; `LOCKWARDEN_SEED` plays one run again.
+//! among them. The same script runs straight on a second server, which shows what it would have left. A few
+//! hundred in every run, more with `make soak`; `LOCKWARDEN_SEED` repeats a run.
 
 use lockwarden_tests::soak::for_each_seed;
 use lockwarden_tests::spelling::{Naming, Script, Word};
@@ -31,8 +31,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("b:hash", &[]),
 ];
 
-/// What a script may do to keys that are no locks: `@` is a list, `$` a string, `%` a hash, `&` a set, `#` a sorted
-/// set, `~` a stream, `?` any key.
+/// The commands that a script may run on keys that are no locks: `@` is a list, `$` a string, `%` a hash, `&` a
+/// set, `#` a sorted set, `~` a stream, `?` any key.
 const COMMANDS: &[&str] = &[
     "RPOPLPUSH @ @",
     "LMOVE @ @ LEFT RIGHT",
@@ -84,7 +84,7 @@ const COMMANDS: &[&str] = &[
     "LMPOP 2 @ @ LEFT",
 ];
 
-/// What it may do to the lock, `L`.
+/// The commands that it may run on the lock, `L`.
 const THEFTS: &[&str] = &[
     "DEL L",
     "UNLINK L",
@@ -273,7 +273,7 @@ fn random_script(numbers: &mut Numbers) -> Script {
     script
 }
 
-/// The lock is always handed over; what else the script names is named in some way.
+/// The lock is always passed as a key; the other keys are named in some way.
 fn call_of(script: &mut Script, words: &[Word<'_>], naming: Naming, numbers: &mut Numbers) -> String {
     let has_lock = words.iter().any(|word| matches!(word, Word::Key(LOCK)));
     let naming = if has_lock { Naming::Declared } else { naming };

@@ -1,5 +1,5 @@
-//! One application: what it holds and waits for, what it did to locks that it should not have, what was found about it, and
-//! which locks it takes.
+//! The page of one application: the locks that it holds and waits for, its forbidden actions on locks, the findings about it,
+//! and the locks that it takes.
 
 use lockwarden_control::text::numbers::{counted, number, percent, utc};
 use maud::{Markup, html};
@@ -22,10 +22,10 @@ const CONNECTIONS: usize = 50;
 const REFUSALS: usize = 30;
 const INCIDENTS: usize = 10;
 
-/// What is known of one application.
+/// The data of one application.
 pub(super) struct Known {
     pub(super) now: u64,
-    /// Since when its calls, refusals and findings count.
+    /// The start of the counts of its calls, refusals and findings.
     pub(super) since: u64,
     pub(super) application: Option<Application>,
     pub(super) connections: Connections,
@@ -72,7 +72,7 @@ fn asked(name: &str, since: Option<&str>) -> Asked {
     Asked { application: Some(name.to_owned()), since: since.map(str::to_owned), ..Asked::default() }
 }
 
-/// The whole page. `since` is as it was asked for.
+/// The whole page. `since` is as typed.
 pub(super) fn page(known: &Known, name: &str, since: Option<&str>) -> Markup {
     let own = format!("/application?name={}", percent(name));
     let frame = Frame {

@@ -1,4 +1,4 @@
-//! What a reader of the board asks for, and the addresses that ask for the same or for a little more.
+//! The query of a board page, and the addresses with the same or a slightly larger query.
 
 use axum::extract::Query;
 use axum::http::header::{self, HeaderMap};
@@ -11,17 +11,17 @@ use crate::admin::reply::problem;
 use crate::view::api::{After, KeyGlob, ReasonWord};
 use crate::view::{DecisionsQuery, LocksQuery};
 
-/// Locks on the page, and on the page of somebody who asks for more. Above that nobody reads; the JSON has all.
+/// Locks on the page, and on the page of a reader who wants more. A longer list is not readable; the JSON has all.
 pub(super) const LIST: u64 = 200;
 pub(super) const LARGE_LIST: u64 = 1_000;
 
-/// How the reader's browser names this address; the guard has let it pass.
+/// The address as the reader's browser names it; the guard has accepted it.
 pub(super) fn site(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST);
     host.and_then(|host| host.to_str().ok()).unwrap_or("localhost").to_owned()
 }
 
-/// What the reader asked for, in the query of the page.
+/// The query of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) namespace: Option<String>,
@@ -29,9 +29,9 @@ pub(super) struct Asked {
     /// A glob over keys, spelled.
     pub(super) pattern: Option<String>,
     pub(super) application: Option<String>,
-    /// Of refusals.
+    /// Filters refusals.
     pub(super) reason: Option<String>,
-    /// Of refusals: from when on.
+    /// Filters refusals: the earliest time.
     pub(super) since: Option<String>,
     pub(super) problems: bool,
     pub(super) limit: u64,
@@ -40,7 +40,7 @@ pub(super) struct Asked {
     pub(super) db: u32,
 }
 
-/// The query as the form writes it: an empty field is one that was left empty.
+/// The query as the form writes it: an empty field means no filter.
 #[derive(Deserialize)]
 struct Words {
     namespace: Option<String>,
@@ -79,7 +79,7 @@ impl Asked {
         }
     }
 
-    /// A word that means nothing, which would look like an empty list.
+    /// The error for an invalid word, which would otherwise look like an empty list.
     fn mistake(&self) -> Option<String> {
         let pattern = parsed::<KeyGlob>(self.pattern.as_deref()).err();
         let reason = || parsed::<ReasonWord>(self.reason.as_deref()).err();
@@ -87,7 +87,7 @@ impl Asked {
         pattern.or_else(reason).or_else(since)
     }
 
-    /// The refusals that are asked for.
+    /// The query of the refusals.
     pub(super) fn refusals(&self, limit: usize) -> DecisionsQuery {
         DecisionsQuery {
             since: parsed(self.since.as_deref()).ok().flatten(),
@@ -101,7 +101,7 @@ impl Asked {
         }
     }
 
-    /// The held locks that are asked for.
+    /// The query of the held locks.
     pub(super) fn locks(&self) -> LocksQuery {
         LocksQuery {
             namespace: self.namespace.clone(),
@@ -114,12 +114,12 @@ impl Asked {
         }
     }
 
-    /// Whether locks are left out on purpose.
+    /// Whether the filter may hide locks.
     pub(super) fn narrows(&self) -> bool {
         !self.key_parts().is_empty() || self.problems
     }
 
-    /// Whether refusals are left out on purpose.
+    /// Whether the filter may hide refusals.
     pub(super) fn narrows_refusals(&self) -> bool {
         !self.key_parts().is_empty() || !self.refusal_parts().is_empty()
     }
@@ -137,7 +137,7 @@ impl Asked {
         joined(&parts)
     }
 
-    /// What narrows locks and refusals alike.
+    /// The filters for both locks and refusals.
     fn key_parts(&self) -> Vec<String> {
         written(&[
             ("namespace", &self.namespace),
@@ -159,7 +159,7 @@ impl Asked {
         parts
     }
 
-    /// The query that asks the API for all of the same list.
+    /// The API query for the same list in full.
     pub(super) fn list_query(&self, format: Option<&str>) -> String {
         let mut parts = self.list_parts();
         parts.push("limit=10000".to_owned());
@@ -167,7 +167,7 @@ impl Asked {
         joined(&parts)
     }
 
-    /// The query that asks the API for all of the same refusals.
+    /// The API query for the same refusals in full.
     pub(super) fn refusals_query(&self, format: Option<&str>) -> String {
         let mut parts = self.key_parts();
         parts.extend(self.refusal_parts());
@@ -180,7 +180,7 @@ impl Asked {
         format!("/{}", self.query())
     }
 
-    /// The same list with the details of a lock.
+    /// The address of the same list with the details of a lock.
     pub(super) fn detail(&self, key: &str, db: u32) -> String {
         Asked { lock: Some(key.to_owned()), db, ..self.clone() }.address()
     }
@@ -195,7 +195,7 @@ impl Asked {
     }
 }
 
-/// A word of the query as what it means.
+/// A word of the query, parsed.
 fn parsed<T: TryFrom<String>>(word: Option<&str>) -> Result<Option<T>, String>
 where
     T::Error: std::fmt::Display,
@@ -204,7 +204,7 @@ where
     parsed.map_err(|error| error.to_string())
 }
 
-/// Those that are filled, as they stand in an address.
+/// The parts that are set, as written in an address.
 fn written(parts: &[(&str, &Option<String>)]) -> Vec<String> {
     let filled = parts.iter().filter_map(|(name, value)| {
         let value = value.as_deref()?;

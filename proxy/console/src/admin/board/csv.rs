@@ -1,6 +1,5 @@
-//! Lists as comma-separated values (RFC 4180). Keys and names are whatever a client chose, and a
-//! spreadsheet takes a cell that begins like a formula for one: such a cell gets an apostrophe in
-//! front, which spreadsheets do not show.
+//! Lists as comma-separated values (RFC 4180). Clients choose keys and names freely, and a spreadsheet treats a cell that
+//! begins like a formula as one: such a cell gets an apostrophe in front, which spreadsheets do not show.
 
 use lockwarden_control::text::numbers::utc;
 
@@ -55,7 +54,7 @@ pub(super) fn locks(locks: &[Lock]) -> String {
     table.0
 }
 
-/// What was refused, or would have been.
+/// Refusals, also those that enforce mode would have made.
 pub(super) fn decisions(moments: &[Moment]) -> String {
     let mut table = Table::new(&[
         "at",

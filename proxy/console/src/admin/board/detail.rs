@@ -1,6 +1,6 @@
-//! One lock: its lease, what happened to it lately, who waits, and how to break it. Breaking is a
-//! command to copy and not a button: this page never holds the admin token, so nothing that gets
-//! into it can order anything, and whoever breaks a lock sees which lease he means.
+//! One lock: its lease, its last events, its waiters, and how to break it. Breaking is a command to copy and not a button: this
+//! page never holds the admin token, so injected content can order nothing, and an operator who breaks a lock sees which lease
+//! is meant.
 
 use lockwarden_control::text::durations::duration;
 use lockwarden_control::text::numbers::{counted, number, percent};
@@ -103,7 +103,7 @@ pub(super) fn holds(holds: &Holds) -> String {
     text
 }
 
-/// The colour of a moment.
+/// The colour of an event.
 pub(super) fn tone(moment: &Moment) -> &'static str {
     match moment.event.as_str() {
         _ if moment.overlap => "bad",
@@ -117,7 +117,7 @@ pub(super) fn tone(moment: &Moment) -> &'static str {
     }
 }
 
-/// One line of the time line: a moment, or tries of one client that met the same lease.
+/// One line of the time line: an event, or several tries of one client that met the same lease.
 struct Line<'a> {
     first: &'a Moment,
     tries: u64,
@@ -146,7 +146,7 @@ fn is_same_try(first: &Moment, moment: &Moment) -> bool {
         && (&first.client, &first.command) == (&moment.client, &moment.command)
 }
 
-/// A moment in one line: what, by whom, and what is worth knowing of it.
+/// An event in one line: what happened, the client, and useful details.
 fn happened(line: &Line<'_>) -> Markup {
     let moment = line.first;
     html! {
@@ -180,7 +180,7 @@ fn happened(line: &Line<'_>) -> Markup {
     }
 }
 
-/// What happened, in a word or two.
+/// The event in a word or two.
 pub(super) fn event(moment: &Moment) -> &str {
     match moment.event.as_str() {
         "ran-out" => "ran out while held",
@@ -231,7 +231,7 @@ fn breaking(lock: &Lock, site: &str) -> Markup {
     }
 }
 
-/// A command line, with a button where there is a script to serve it.
+/// A command line, with a copy button where the script runs.
 pub(super) fn copyable(line: &str) -> Markup {
     html! {
         div.copyable {

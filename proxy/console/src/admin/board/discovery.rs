@@ -1,5 +1,5 @@
-//! The page about keys that no namespace has: which of them look like locks, why, and the configuration that would
-//! govern them, to be copied. What is looked for and how it is judged: `lockwarden-discovery`.
+//! The page about keys that belong to no namespace: those that look like locks, the reason, and the configuration that would
+//! govern them, to be copied. `lockwarden-discovery` finds and judges them.
 
 use lockwarden_control::text::durations::duration;
 use lockwarden_control::text::numbers::{counted, number};
@@ -12,7 +12,7 @@ use crate::view::api::{Discovery, KeyPattern};
 
 /// Patterns on the page; the JSON has all.
 const MAX_PATTERNS: usize = 200;
-/// Applications named of one pattern.
+/// Applications named per pattern.
 const MAX_APPLICATIONS: usize = 5;
 
 /// The whole page.
@@ -60,7 +60,7 @@ fn unknown_calls(found: &Discovery) -> u64 {
     found.unknown_scripts.iter().map(|one| one.calls).sum()
 }
 
-/// Calls of which nothing could be seen, and what to do about it.
+/// Calls of unknown scripts, and what to do about them.
 fn unknown_scripts(found: &Discovery) -> Markup {
     let all = &found.unknown_scripts;
     html! {
@@ -83,7 +83,7 @@ fn is_lock(pattern: &KeyPattern) -> bool {
     matches!(pattern.kind.as_str(), "lock" | "timed lock")
 }
 
-/// Locks first, and of either kind the busiest.
+/// Locks first, then the others, each with the busiest first.
 fn patterns(all: &[KeyPattern]) -> Markup {
     let (locks, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| is_lock(one));
     html! {
@@ -115,7 +115,7 @@ fn patterns(all: &[KeyPattern]) -> Markup {
     }
 }
 
-/// Names of the columns, and which are numbers.
+/// The column names, and whether a column is numeric.
 const COLUMNS: [(&str, bool); 12] = [
     ("Pattern", false),
     ("Looks like", false),

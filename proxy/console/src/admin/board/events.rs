@@ -1,8 +1,7 @@
-//! `/events`: the parts of the page that changed, at most once a second, as server-sent events. A
-//! listener costs one connection and, each time, one look at the view; there are so many at most, and
-//! whoever comes later looks again in a while. A connection of the admin address lives 30 s whoever
-//! it serves (`connection_limits.rs`), so an answer ends before that and the browser asks again by itself: a
-//! listener that does not read is gone in half a minute, too.
+//! `/events`: the changed parts of the page, at most once a second, as server-sent events. Each listener costs one connection
+//! and, for each update, one query of the view; their number is limited, and a page without a place tries again later. A
+//! connection of the admin address lives 30 s at most (`connection_limits.rs`), so a reply ends before that and the browser
+//! reconnects by itself: this also removes a listener that does not read within half a minute.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -28,20 +27,20 @@ use super::shown::Shown;
 use crate::admin::control::Control;
 use crate::admin::reply::{in_background, problem};
 
-/// Pages that are kept up to date at once.
+/// Pages that get updates at the same time.
 const MAX_LISTENERS: usize = 16;
-/// Between two looks at the view.
+/// Pause between two queries of the view.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A look that takes longer is followed by so many times its length: with a million locks the board
-/// still takes no more than a twentieth of the time of a thread.
+/// After a slow query the pause is this many times its duration: with a million locks the board still takes no more than a
+/// twentieth of a thread's time.
 const REST: u32 = 20;
-/// How long one answer goes on; then the page asks again. So one bound on the life of a connection holds for all, and a
-/// listener that does not read is gone as soon as any other.
+/// The length of one reply; then the page reconnects. So the same lifetime limit holds for all connections, and a listener that
+/// does not read is removed as soon as any other.
 const ANSWER: Duration = Duration::from_secs(25);
-/// When a browser asks again after that.
+/// The delay before a browser reconnects after that.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Places for those who are kept up to date.
+/// The places for listening pages.
 #[derive(Clone)]
 pub(super) struct Listeners(Arc<Semaphore>);
 
@@ -51,7 +50,7 @@ impl Default for Listeners {
     }
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Serialize)]
 struct News {
     now: u64,
@@ -88,7 +87,7 @@ struct Look {
 }
 
 impl Look {
-    /// The moment, and every part as it is then.
+    /// The time, and every part at that time.
     fn parts(&self) -> (u64, Vec<(&'static str, String)>) {
         let shown = Shown::look(&*self.control, &self.asked, self.port);
         let parts = parts(&shown, &self.asked, &self.site, Pace::Script);
@@ -98,7 +97,7 @@ impl Look {
     }
 }
 
-/// Tells what changed until the time is over or nobody listens any more.
+/// Sends the changes until the time is over or the listener is gone.
 async fn tell(look: Look, listener: mpsc::Sender<Event>) {
     let look = Arc::new(look);
     let end = Instant::now() + ANSWER;
@@ -132,7 +131,7 @@ async fn tell(look: Look, listener: mpsc::Sender<Event>) {
     }
 }
 
-/// The events of one answer; its place is free when it is dropped.
+/// The events of one reply; dropping it frees its place.
 struct Told {
     receiver: mpsc::Receiver<Event>,
     _place: OwnedSemaphorePermit,

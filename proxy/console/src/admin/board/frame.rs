@@ -1,19 +1,19 @@
-//! What every page of the board has in common: its head, the way back to the board, and its foot.
+//! The common parts of all board pages: the head, the link back to the board, and the foot.
 
 use lockwarden_control::text::numbers::time_of_day;
 use maud::{DOCTYPE, Markup, html};
 
-/// One of the pages beside the board itself, which are made anew when they are asked for again.
+/// A page beside the board itself; it is rendered anew for each request.
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
-    /// What the first link leads to, past the head: an id on the page, and what is there.
+    /// The target of the first link, which skips the head: an id on the page, and its name.
     pub(super) skip: (&'a str, &'a str),
     pub(super) now: u64,
     /// This page's own address.
     pub(super) address: &'a str,
-    /// Where the same is as JSON.
+    /// The address of the same data as JSON.
     pub(super) json: Option<&'a str>,
-    /// The command that says the same at a terminal.
+    /// The command that prints the same in a terminal.
     pub(super) command: Option<&'a str>,
 }
 
@@ -48,7 +48,7 @@ impl Frame<'_> {
     }
 }
 
-/// What stands before every page.
+/// The head of every page.
 pub(super) fn head(title: &str) -> Markup {
     html! {
         head {
@@ -63,7 +63,7 @@ pub(super) fn head(title: &str) -> Markup {
     }
 }
 
-/// The way back to the board.
+/// The link back to the board.
 pub(super) fn brand() -> Markup {
     html! {
         a.brand href="/" {

@@ -1,4 +1,4 @@
-//! Data that only holders of locks may write: what was said to writes of it.
+//! Data that only holders of locks may write: the verdicts on writes to it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::view::api::Guard;
 
 /// Guards on the page.
 const GUARDS: usize = 20;
-/// What is said to a write of a client that does not have the lock.
+/// The verdicts on a write by a client without the lock.
 const REFUSALS: [&str; 2] = ["stale-fence", "not-owner"];
 
 /// All guards, if there are any.
@@ -51,7 +51,7 @@ fn row(guard: &Guard) -> Markup {
     let (refused, passed): (Vec<_>, Vec<_>) = counts(&guard.writes).partition(is_refusal);
     let unchecked: Vec<_> = counts(&guard.unchecked).collect();
     let is_stale = refused.iter().any(|(word, _)| *word == "stale-fence");
-    // In monitor mode such a write has been done.
+    // In monitor mode such a write was executed.
     let has_damaged = is_stale && guard.mode == "monitor";
     html! {
         tr role="row" class=(if has_damaged { "bad" } else { "" }) {
@@ -71,13 +71,13 @@ fn row(guard: &Guard) -> Markup {
     }
 }
 
-/// Those that there were.
+/// The counts that are not zero.
 fn counts(by_word: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
     let all = by_word.iter().map(|(word, count)| (word.as_str(), *count));
     all.filter(|(_, count)| *count > 0)
 }
 
-/// How many in all, and of what kinds.
+/// The total, with its kinds.
 fn figure(counts: &[(&str, u64)], tone: &str) -> Markup {
     let all = counts.iter().map(|(_, count)| count).sum();
     let kinds: Vec<String> = counts.iter().map(|(word, count)| format!("{word} {}", number(*count))).collect();

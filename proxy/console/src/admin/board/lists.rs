@@ -12,7 +12,7 @@ use crate::view::api::{Application, Client, Hot, Incident, Misuse, Moment, Names
 
 /// Applications shown; the JSON has all.
 const APPLICATIONS: usize = 50;
-/// Patterns of keys with the line that mends a misuse of them.
+/// Key patterns shown with the line that repairs a misuse of them.
 const MENDED: usize = 3;
 /// Namespaces shown; the JSON has all.
 const NAMESPACES: usize = 100;
@@ -39,7 +39,7 @@ pub(super) fn cycles(hot: &Hot) -> Markup {
     }
 }
 
-/// Who did what to whose lock, with the way to what that means.
+/// One sentence about an incident, with links to its meaning.
 pub(super) fn incident(incident: &Incident) -> Markup {
     html! {
         span.names {
@@ -57,7 +57,7 @@ pub(super) fn incident(incident: &Incident) -> Markup {
     }
 }
 
-/// How bad it is.
+/// The severity of an incident.
 pub(super) fn tone_of(incident: &Incident) -> &'static str {
     let is_lost = incident.decision == "lost";
     if incident.overlap || is_lost { "bad" } else { "warn" }
@@ -72,7 +72,7 @@ pub(super) fn incidents(incidents: &[Incident]) -> Markup {
     }
 }
 
-/// Leases that failovers have lost, if there are any.
+/// Leases that failovers have lost, if any.
 pub(super) fn lost(moments: &[Moment], asked: &Asked) -> Markup {
     html! {
         @if !moments.is_empty() {
@@ -122,7 +122,7 @@ fn lost_lease(moment: &Moment) -> Markup {
     }
 }
 
-/// What was refused, or would have been.
+/// Refusals, also those that enforce mode would have made.
 pub(super) fn refusals(moments: &[Moment], asked: &Asked) -> Markup {
     html! {
         h2 {
@@ -195,8 +195,8 @@ fn who(client: Option<&Client>) -> Markup {
     }
 }
 
-/// Who would break in enforce mode: the verdicts, then the applications that stand in the way, then
-/// those that do not, but of which something is to be said.
+/// What would break in enforce mode: the verdicts, then the applications that are not ready, then those that are ready but have
+/// findings.
 pub(super) fn clients(report: &Report) -> Markup {
     let has_trouble = |application: &&Application| {
         let mut usages = application.namespaces.iter();
@@ -240,7 +240,7 @@ pub(super) fn clients(report: &Report) -> Markup {
     }
 }
 
-/// What was found about some locks, by application: refusals and findings whose example is one of them.
+/// Refusals and findings about some locks, by application: those whose example is one of the locks.
 pub(super) fn found_in(applications: &[Application], is_of_them: &dyn Fn(&Moment) -> bool) -> Markup {
     let found = |application: &Application| {
         let usages = application.namespaces.iter();
@@ -270,7 +270,7 @@ pub(super) fn found_in(applications: &[Application], is_of_them: &dyn Fn(&Moment
     }
 }
 
-/// One application: the verdict, and what stands in the way.
+/// One application: the verdict, and the problems.
 pub(super) fn trouble(application: &Application) -> Markup {
     html! {
         section.client {
@@ -316,7 +316,7 @@ fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
     }
 }
 
-/// Which keys are locks, under which rules, and how long they are held.
+/// The namespaces: their keys, their rules, and how long their locks are held.
 pub(super) fn namespaces(namespaces: &[Namespace], site: &str) -> Markup {
     html! {
         h2 { "Namespaces" }
@@ -388,7 +388,7 @@ fn namespace_row(namespace: &Namespace) -> Markup {
     }
 }
 
-/// The locks that are asked for most.
+/// The most requested locks.
 pub(super) fn hot(hot: &Hot) -> Markup {
     html! {
         h2 { "Hot locks" }
@@ -421,7 +421,7 @@ pub(super) fn hot(hot: &Hot) -> Markup {
     }
 }
 
-/// The rules in force, and whether they work.
+/// The policies in force, and whether they work.
 pub(super) fn policies(policies: &[Policy]) -> Markup {
     html! {
         h2 { "Policies" }

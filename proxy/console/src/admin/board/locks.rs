@@ -1,4 +1,4 @@
-//! The list of held locks and the form that narrows it.
+//! The list of held locks, and its filter form.
 
 use lockwarden_control::text::durations::duration;
 use lockwarden_control::text::numbers::{number, percent};
@@ -11,9 +11,9 @@ use super::shown::Shown;
 use super::wording::shell;
 use crate::view::api::{Client, Lock, LockState};
 
-/// Applications that the form suggests.
+/// Applications suggested in the form.
 const MAX_SUGGESTED: usize = 256;
-/// Times that are asked for most.
+/// The usual time spans.
 const SPANS: [(&str, &str); 5] = [
     ("15m", "in the last 15 min"),
     ("1h", "in the last hour"),
@@ -22,7 +22,7 @@ const SPANS: [(&str, &str); 5] = [
     ("reload", "since the last reload"),
 ];
 
-/// The form stands outside the parts that are replaced, so that nobody loses what he types.
+/// The filter form is outside the parts that are replaced, so that an update does not delete typed text.
 pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
     html! {
         form.filter method="get" action="/" role="search" aria-label="Locks and refusals" {
@@ -84,7 +84,7 @@ pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
     }
 }
 
-/// A time that was asked for and is none of the usual ones.
+/// A requested time that is not a usual one.
 fn other_time(asked: &Asked) -> Option<&str> {
     let since = asked.since.as_deref();
     since.filter(|since| SPANS.iter().all(|(span, _)| span != since))
@@ -148,7 +148,7 @@ fn tone(state: LockState) -> &'static str {
     }
 }
 
-/// The state in a sign and a word, so that it needs no colour.
+/// The state as a sign and a word, so that it does not depend on colour.
 pub(super) fn state(lock: &Lock) -> Markup {
     let (sign, word, why) = match lock.state {
         LockState::Overlap => ("▲", "overlap", "a former holder acted while this one held it"),
@@ -179,7 +179,7 @@ pub(super) fn holder(lock: &Lock) -> Markup {
     }
 }
 
-/// Who, and from where.
+/// The client, with its address.
 pub(super) fn client_name(client: &Client) -> Markup {
     html! {
         @if client.address.starts_with(&client.application) {
@@ -194,13 +194,13 @@ pub(super) fn client_name(client: &Client) -> Markup {
     }
 }
 
-/// The name in its certificate, unless the application is called so already.
+/// The name in its certificate, unless the application has the same name.
 fn shown_certificate(client: &Client) -> Option<&str> {
     let certificate = client.certificate.as_deref();
     certificate.filter(|certificate| *certificate != client.application)
 }
 
-/// What stands for an owner token, shortened to what tells it from others.
+/// The fingerprint of an owner token, shortened but still distinguishable.
 pub(super) fn fingerprint(token: &str) -> Markup {
     let short: String = token.chars().take(4).collect();
     html! { small.token title=(format!("stands for the owner token: {token}")) { "tok#" (short) } }
@@ -243,7 +243,7 @@ fn cut(shown: &Shown, asked: &Asked) -> Markup {
     }
 }
 
-/// Nothing to show, and what to do about it.
+/// The text for an empty list, and what to do about it.
 fn empty(shown: &Shown, asked: &Asked) -> Markup {
     let example = shown.overview.namespaces.iter().find_map(|namespace| {
         let glob = namespace.keys.first()?;

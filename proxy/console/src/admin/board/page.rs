@@ -1,5 +1,5 @@
-//! The page: its frame, what stands at its top, and which parts it has. A part has an id of its own,
-//! by which the script of the page puts a newer one in its place.
+//! The main page: its frame, its top, and the list of its parts. Each part has an id, by which the page's script replaces it
+//! with a newer one.
 
 use lockwarden_control::text::durations::duration;
 use lockwarden_control::text::numbers::{counted, number, time_of_day};
@@ -12,13 +12,13 @@ use super::shown::Shown;
 use super::{detail, guards, lists, locks};
 use crate::view::api::{Cycle, Guard, Incident, LockState, Namespace, Overview, Sentinels, Shard, Totals};
 
-/// Circles of waiters at the head of the page, and members that each names.
+/// Circles of waiters at the head of the page, and members named in each.
 const CYCLES: usize = 2;
 const MEMBERS: usize = 4;
-/// A certificate that ends so soon is urgent, as it is to the alert.
+/// A certificate that ends within this time, in ms, is urgent; the alert has the same limit.
 const URGENT_MS: u64 = 2 * 86_400_000;
 
-/// The whole page. `site` is how the reader's browser names this address.
+/// The whole page. `site` is the address as the reader's browser names it.
 pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
     let title = match &asked.lock {
         Some(lock) => format!("{lock} · lockwarden"),
@@ -86,7 +86,7 @@ pub(super) fn parts(shown: &Shown, asked: &Asked, site: &str, pace: Pace) -> Vec
     ]
 }
 
-/// What runs, and whether its backend is there.
+/// The version, and whether the backend is reachable.
 fn status(overview: &Overview, pace: Pace) -> Markup {
     let backend = &overview.backend;
     html! {
@@ -136,7 +136,7 @@ fn status(overview: &Overview, pace: Pace) -> Markup {
     }
 }
 
-/// The primary that is followed, and how many sentinels are heard.
+/// The primary in use, and how many sentinels reply.
 fn followed(sentinels: &Sentinels) -> Markup {
     let heard = format!("{} of {}", number(sentinels.heard), counted(sentinels.known, "sentinel", "sentinels"));
     html! {
@@ -154,7 +154,7 @@ fn followed(sentinels: &Sentinels) -> Markup {
     }
 }
 
-/// What each of them says.
+/// The answer of each sentinel.
 fn each_sentinel(sentinels: &Sentinels) -> Markup {
     html! {
         details.sentinels data-keep="sentinels" {
@@ -207,7 +207,7 @@ fn each_shard(shards: &[Shard], now: u64, pace: Pace) -> Markup {
     }
 }
 
-/// Which namespaces are in which mode, a few by name.
+/// The modes with their namespaces, a few by name.
 fn by_mode(overview: &Overview) -> Vec<(&'static str, String)> {
     const NAMED: usize = 4;
     ["enforce", "monitor"]
@@ -239,7 +239,7 @@ fn figures(totals: &Totals) -> Markup {
         ("overlaps", "24 h", totals.overlaps_last_day, "bad", "#refusals"),
         ("without TTL", "", totals.without_ttl, "warn", "#locks"),
     ];
-    // What only failovers bring about is shown where it is so.
+    // Figures about failovers are shown only if they are not zero.
     let of_failovers = [
         ("unknown", "", totals.unknown, "warn", "#locks"),
         ("lost in failovers", "24 h", totals.lost_last_day, "bad", "#lost"),
@@ -260,10 +260,10 @@ fn figures(totals: &Totals) -> Markup {
     }
 }
 
-/// A sentence at the head of the page, and how bad it is.
+/// A sentence at the head of the page, with its severity.
 type Notice = (&'static str, Markup);
 
-/// What somebody on call should read first: who did what to which lock, then what else stands out.
+/// What a person on call should read first: the incidents, then other notable facts.
 fn notices(shown: &Shown) -> Markup {
     let totals = &shown.overview.totals;
     let namespaces = shown.overview.namespaces.iter();
@@ -306,7 +306,7 @@ fn notices(shown: &Shown) -> Markup {
         let verb = if totals.unclaimed_patterns == 1 { "is" } else { "are" };
         format!("{patterns} of locks {verb} in no namespace: nothing governs them.")
     });
-    // Refusals that a sentence above tells of are not told again as a number.
+    // Refusals in a sentence above are not repeated as a number.
     let (refused, would) = match shown.incidents.iter().all(|one| one.decision == "lost") {
         true => (totals.refused_last_hour, totals.would_refuse_last_hour),
         false => (0, 0),
@@ -333,7 +333,7 @@ fn notices(shown: &Shown) -> Markup {
     }
 }
 
-/// That enforcing a namespace harms, and what undoes it.
+/// The harm of enforcing a namespace, and how to undo it.
 fn harm(namespace: &Namespace) -> Option<Notice> {
     let harm = namespace.harm.as_ref()?;
     let text = html! {
@@ -345,7 +345,7 @@ fn harm(namespace: &Namespace) -> Option<Notice> {
     Some(("bad", text))
 }
 
-/// That no free lock is granted in a namespace, until when, and why.
+/// The quarantine of a namespace: its end and its reason.
 fn in_quarantine(namespace: &Namespace) -> Option<Notice> {
     let quarantine = namespace.quarantine.as_ref()?;
     let text = html! {
@@ -357,7 +357,7 @@ fn in_quarantine(namespace: &Namespace) -> Option<Notice> {
     Some(("warn", text))
 }
 
-/// That a certificate has to be renewed.
+/// A certificate that has to be renewed.
 fn ends_soon((name, at): (&String, &u64), now: u64) -> Notice {
     let text = html! {
         a href="/metrics" {
@@ -368,7 +368,7 @@ fn ends_soon((name, at): (&String, &u64), now: u64) -> Notice {
     (if at.saturating_sub(now) < URGENT_MS { "bad" } else { "warn" }, text)
 }
 
-/// That writes of guarded data could not be checked.
+/// Writes of guarded data that could not be checked.
 fn unchecked(guard: &Guard) -> Option<Notice> {
     let times: u64 = guard.unchecked.values().sum();
     let then = match guard.mode.as_str() {
@@ -384,7 +384,7 @@ fn unchecked(guard: &Guard) -> Option<Notice> {
     (times > 0).then_some(("warn", text))
 }
 
-/// Who waits for whom, in one sentence; the list below has all.
+/// A circle of waiters in one sentence; the list below has all.
 fn cycle(cycle: &Cycle) -> Notice {
     let text = html! {
         span.names {

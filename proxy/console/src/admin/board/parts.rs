@@ -1,34 +1,33 @@
-//! How every part of the board writes moments, and where it leads from the names of things.
+//! Moments, and links from the names of things, in the form common to all parts of the board.
 
 use lockwarden_control::text::numbers::{percent, time_of_day, utc};
 use maud::{Markup, html};
 
-/// Who keeps ages and remaining TTLs going.
+/// How ages and remaining TTLs are kept up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Nobody: they are written as they are now.
+    /// Not at all: their current values are written.
     Still,
-    /// The script of the page: only since when and until when is written, so that a part changes only
-    /// when something happened.
+    /// By the script of the page: only the start and the end are written, so that a part changes only when something happened.
     Script,
 }
 
-/// A moment that two looks agree upon, though each counts back from its own clock.
+/// A moment that is equal in two queries, though each counts back from its own clock.
 pub(super) fn steady(at: u64) -> u64 {
     at.next_multiple_of(200)
 }
 
-/// The time of a day, with the date behind it.
+/// The time of day; the tooltip has the date.
 pub(super) fn time(at: u64) -> Markup {
     html! { time datetime=(utc(at)) title=(utc(at)) { (time_of_day(at)) } }
 }
 
-/// A refusal, which leads to what it means.
+/// The id of a refusal, linked to its explanation.
 pub(super) fn record(id: &str) -> Markup {
     html! { a href=(format!("/why?id={}", percent(id))) title="Why, and what to do" { "id " (id) } }
 }
 
-/// A key, which leads to its lock.
+/// A key, linked to its lock.
 pub(super) fn lock_link(key: &str, db: u32) -> Markup {
     html! {
         a href=(format!("/?lock={}&db={db}", percent(key))) { code dir="ltr" { (key) } }
@@ -36,7 +35,7 @@ pub(super) fn lock_link(key: &str, db: u32) -> Markup {
     }
 }
 
-/// An application, which leads to what is known of it.
+/// An application, linked to its page.
 pub(super) fn application_link(name: Option<&str>) -> Markup {
     html! {
         @match name {
@@ -46,13 +45,13 @@ pub(super) fn application_link(name: Option<&str>) -> Markup {
     }
 }
 
-/// A pattern of keys, which leads to its leases.
+/// A key pattern, linked to its leases.
 pub(super) fn pattern_link(glob: &str, namespace: &str) -> Markup {
     let address = format!("/pattern?glob={}&namespace={}", percent(glob), percent(namespace));
     html! { a href=(address) { code dir="ltr" { (glob) } } }
 }
 
-/// The reason of a refusal, which leads to what it means.
+/// The reason of a refusal, linked to its meaning.
 pub(super) fn reason_link(reason: &str) -> Markup {
     html! { a href=(format!("/reasons#{}", percent(reason))) { (reason) } }
 }

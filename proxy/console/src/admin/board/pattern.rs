@@ -1,5 +1,5 @@
-//! What is known of locks by what their keys have in common: the list of all patterns, and one of them with its last leases,
-//! who takes them, what was refused and found, and which TTL that asks for.
+//! Locks by key pattern: the list of all patterns, and one pattern with its last leases, its applications, its refusals and
+//! findings, and the TTL to ask for.
 
 use lockwarden_control::text::durations::duration;
 use lockwarden_control::text::escape::unspell;
@@ -19,11 +19,11 @@ use crate::view::api::{Application, Incident, LockPattern, LockPatterns, Moment,
 
 /// Patterns on the page; the JSON has all.
 const MAX_PATTERNS: usize = 300;
-/// Refusals on the page of one.
+/// Refusals on the page of one pattern.
 const REFUSALS: usize = 30;
 const INCIDENTS: usize = 10;
 
-/// What is known of one pattern.
+/// The data of one pattern.
 pub(super) struct Known {
     pub(super) now: u64,
     pub(super) patterns: Vec<LockPattern>,
@@ -155,7 +155,7 @@ pub(super) fn list(all: &LockPatterns) -> Markup {
     })
 }
 
-/// Patterns, a row each; those of one application with its leases.
+/// One row per pattern; those of one application show its leases.
 pub(super) fn table(patterns: &[LockPattern], application: Option<&str>) -> Markup {
     html! {
         @if patterns.is_empty() {

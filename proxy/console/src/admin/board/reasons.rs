@@ -1,4 +1,4 @@
-//! What each reason of a refusal means, and what to do about it: where the words of the board lead to.
+//! The meaning of each reason of a refusal, and what to do about it: the target of links on the board.
 
 use lockwarden_lock::reason::Reason;
 use maud::{Markup, html};

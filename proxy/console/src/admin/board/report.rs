@@ -1,4 +1,4 @@
-//! Who would break in enforce mode, counted from a time on: what `lockwarden audit --since` says.
+//! What would break in enforce mode, counted from a chosen time: the same as `lockwarden audit --since`.
 
 use lockwarden_control::text::numbers::{percent, utc};
 use maud::{Markup, html};
@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::lists::clients;
 use crate::view::api::Report;
 
-/// Times from which people want to count.
+/// The usual times to count from.
 const SINCE: [(&str, &str); 5] = [
     ("15m", "the last 15 min"),
     ("1h", "the last hour"),
@@ -16,7 +16,7 @@ const SINCE: [(&str, &str); 5] = [
     ("reload", "the last reload"),
 ];
 
-/// The whole page. `since` is as it was asked for.
+/// The whole page. `since` is as typed.
 pub(super) fn page(report: &Report, since: Option<&str>) -> Markup {
     let query = since.map(|since| format!("?since={}", percent(since)));
     let query = query.unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn page(report: &Report, since: Option<&str>) -> Markup {
     })
 }
 
-/// Choosing the time from which things count. `kept` is what the address says besides.
+/// The form to choose the start of the counts. `kept` is another parameter of the address to keep.
 pub(super) fn times(action: &str, kept: Option<(&str, &str)>, since: Option<&str>) -> Markup {
     let is_usual = since.is_some_and(|since| SINCE.iter().any(|(usual, _)| *usual == since));
     let other = since.filter(|_| !is_usual);

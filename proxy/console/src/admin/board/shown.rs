@@ -1,4 +1,4 @@
-//! What the board shows: everything that one page needs, looked at once.
+//! The data of one page, read at one moment.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ const REFUSALS: usize = 50;
 const INCIDENTS: usize = 5;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Everything that one page shows, as it was at one moment.
+/// Everything that one page shows, at one moment.
 pub(super) struct Shown {
     pub(super) overview: Overview,
     pub(super) locks: Locks,
-    /// Of the lock that was asked for, if anything is known of it.
+    /// The details of the requested lock, if it is known.
     pub(super) detail: Option<LockDetail>,
-    /// The worst of the last hour.
+    /// The worst incidents of the last hour.
     pub(super) incidents: Vec<Incident>,
     pub(super) refusals: Vec<Moment>,
     /// Leases that failovers have lost.
@@ -33,7 +33,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Looks at everything. It may take some milliseconds where there are very many locks.
+    /// Reads everything. It may take some milliseconds with very many locks.
     pub(super) fn look(control: &dyn Control, asked: &Asked, port: Option<u16>) -> Shown {
         let views = control.views();
         let last_hour = DecisionsQuery {

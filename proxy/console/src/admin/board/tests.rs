@@ -26,7 +26,7 @@ pub(super) fn lock(key: &str) -> Lock {
     }
 }
 
-/// Something that a client did.
+/// An event by a client.
 pub(super) fn moment(event: &str, key: &str) -> Moment {
     Moment {
         at: NOW - 3_000,
@@ -95,7 +95,7 @@ fn verdict(words: &str) -> api::NamespaceReport {
     }
 }
 
-/// A proxy in front of a Redis that is there, and nobody holds a lock.
+/// A proxy in front of a reachable Redis, without any held lock.
 fn idle() -> Shown {
     Shown {
         overview: Overview {
@@ -356,11 +356,11 @@ fn whatever_a_client_chose_is_text() {
     assert_eq!(text.matches("<script").count(), 1, "the page's own: {text}");
     assert!(!text.contains("<img src=x"), "{text}");
     assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{text}");
-    // No attribute can be left: in them, too, a quote is an entity.
+    // No attribute can be ended: in attributes, too, a quote is written as an entity.
     assert!(!text.contains("\"'>"), "{text}");
 }
 
-/// One that names the primary, one that names another, one that is not heard for this reason.
+/// Three sentinels: one names the primary, one names another server, one does not reply for this reason.
 fn sentinels(problem: &str) -> api::Sentinels {
     let sentinel = |primary: Option<&str>, problem: Option<&str>| api::Sentinel {
         address: "10.0.0.7:26379".to_owned(),
@@ -492,7 +492,7 @@ fn that_enforcing_harms_is_the_first_thing_that_is_said() {
     let first = "<ul class=\"notices\"><li class=\"bad\"><a href=\"/report\">Namespace <bdi>orders</bdi>: enforcing harms: x.</a> \
                  <code>lockwarden mode orders=monitor</code> takes it back.</li>";
     assert!(told.contains(first), "{told}");
-    // The proxy has done that.
+    // The proxy has taken it back already.
     shown.overview.namespaces[0].mode = "monitor".to_owned();
     assert!(!text(&shown, "").contains("takes it back"));
 }

@@ -1,5 +1,5 @@
-//! The last leases of a pattern, drawn: a lane for each application, a bar for each lease. Everything that a bar says by its
-//! place, height and colour is said in words in the table below it.
+//! A drawing of the last leases of a pattern: a lane for each application, a bar for each lease. The table below says in words
+//! everything that a bar shows by place, height and colour.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::locks::client_name;
 use super::parts::{application_link, lock_link, time};
 use crate::view::api::PastLease;
 
-/// Lanes; the table has every lease.
+/// Lanes in the drawing; the table has every lease.
 const MAX_LANES: usize = 16;
-/// Rows of bars in a lane, for leases of several locks at one time; what has no row is in the last one.
+/// Rows of bars in a lane, for simultaneous leases of several locks; leases without a row are in the last one.
 const MAX_ROWS: usize = 6;
 /// The width of a drawing, in its own units, and the least width of a bar.
 const WIDTH: u64 = 1_000;
@@ -22,7 +22,7 @@ const MIN_BAR: u64 = 4;
 const ROW: usize = 16;
 const BAR: usize = 8;
 
-/// The drawing, its legend and the table. `now` is where leases that go on end.
+/// The drawing, its legend and the table. Leases that are still held end at `now`.
 pub(super) fn timeline(history: &[PastLease], now: u64) -> Markup {
     let Some(begin) = history.iter().map(|lease| lease.since).min() else {
         return html! { p.empty { "No lease of such a lock was seen yet." } };
@@ -61,7 +61,7 @@ pub(super) fn timeline(history: &[PastLease], now: u64) -> Markup {
     }
 }
 
-/// How bars differ: by height and by colour.
+/// The kinds of bars, by height and colour.
 const LEGEND: [(&str, &str); 4] = [
     ("well", "given back"),
     ("held", "held now"),
@@ -76,7 +76,7 @@ struct Span {
 }
 
 impl Span {
-    /// Where a moment stands in the drawing.
+    /// The place of a moment in the drawing.
     fn place(&self, at: u64) -> u64 {
         let passed = u128::from(at.saturating_sub(self.begin));
         let place = passed * u128::from(WIDTH) / u128::from(self.length);
@@ -89,12 +89,12 @@ fn application(lease: &PastLease) -> &str {
     client.map_or("unknown", |client| &client.application)
 }
 
-/// When the lock was free for others.
+/// When the lock became free for others.
 fn ended(lease: &PastLease, now: u64) -> u64 {
     lease.until.unwrap_or(now).max(lease.since)
 }
 
-/// When its holder stopped to work, which may be later.
+/// When its holder stopped working, which may be later.
 fn worked_until(lease: &PastLease, now: u64) -> u64 {
     let worked = lease.held_ms.map(|held| lease.since.saturating_add(held));
     worked.unwrap_or(0).max(ended(lease, now))
@@ -109,7 +109,7 @@ fn class(lease: &PastLease) -> &'static str {
     }
 }
 
-/// How it ended, in words.
+/// The end in words.
 fn end_words(end: &str) -> &str {
     match end {
         "released" => "given back",
@@ -127,12 +127,12 @@ fn end_words(end: &str) -> &str {
 }
 
 fn lane(name: &str, leases: &[&PastLease], span: &Span) -> Markup {
-    // The row of each lease, and where the last bar of each row ends.
+    // The row of each lease, and the end of the last bar in each row.
     let mut rows: Vec<u64> = Vec::new();
     let placed: Vec<(usize, &PastLease)> = leases
         .iter()
         .map(|lease| {
-            // By their times, so that only leases that were held at one time are below each other.
+            // By time, so that only simultaneous leases are below each other.
             let free = rows.iter().position(|end| *end <= lease.since);
             let row = match free {
                 Some(row) => row,
@@ -169,7 +169,7 @@ fn lane(name: &str, leases: &[&PastLease], span: &Span) -> Markup {
     }
 }
 
-/// Where a bar ends in the drawing; it is never too narrow to be seen.
+/// The end of a bar in the drawing; every bar is wide enough to be seen.
 fn bar_end(lease: &PastLease, span: &Span) -> u64 {
     let from = span.place(lease.since);
     span.place(worked_until(lease, span.now)).max(from + MIN_BAR)
@@ -194,7 +194,7 @@ fn drawn(lease: &PastLease, row: usize, span: &Span) -> Markup {
 }
 
 fn bar(class: &str, x: u64, width: u64, row: usize) -> Markup {
-    // What ended otherwise than its holder wanted is as high as its row.
+    // A lease that ended otherwise than its holder wanted is as high as its row.
     let height = if matches!(class, "bad" | "warn") { ROW - 2 } else { BAR };
     html! { rect class=(class) x=(x) y=(row * ROW + (ROW - height) / 2) width=(width) height=(height) {} }
 }

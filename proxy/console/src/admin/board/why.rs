@@ -1,4 +1,4 @@
-//! One refusal in the words of `lockwarden why`: what was sent, who held the lock, why it was refused, what to do.
+//! One refusal in the words of `lockwarden why`: the request, the holder, the reason, and what to do.
 
 use lockwarden_control::text::numbers::percent;
 use maud::{Markup, html};
@@ -8,7 +8,7 @@ use super::frame::Frame;
 use super::parts::lock_link;
 use crate::view::api::Why;
 
-/// The whole page; of an id that nobody remembers, where to look instead.
+/// The whole page; for an unknown id it says where to look instead.
 pub(super) fn page(id: &str, remembered: &[Why], now: u64) -> Markup {
     let frame = Frame {
         title: "Why",
@@ -50,7 +50,7 @@ fn headline(why: &Why) -> Markup {
     html! { bdi { (why.headline) } " " small.soft { "id " (why.id) } }
 }
 
-/// What a line is about, for a reader who has not typed the command.
+/// The label of a line, for readers who have not typed the command.
 fn label(about: &str) -> &str {
     match about {
         "when" => "When",
@@ -69,7 +69,7 @@ fn label(about: &str) -> &str {
     }
 }
 
-/// The same at a terminal. What is no id is not offered as a command.
+/// The same command for a terminal. A text that is not an id is not offered as a command.
 fn terminal(id: &str, older: bool) -> Markup {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let log = if older { " --log audit.jsonl" } else { "" };

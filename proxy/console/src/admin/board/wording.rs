@@ -1,6 +1,6 @@
-//! How the board words what is to be typed.
+//! How the board words commands to type.
 
-/// A word of a command line that a shell passes on as it stands.
+/// One word of a command line, quoted so that a shell passes it on unchanged.
 pub(super) fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! Made-up programs before and after a switch.
+//! Simulated programs before and after a switch.
 
 use lockwarden_control::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber, Verdict, example};
 use lockwarden_control::telemetry::vocabulary::DecisionKind;
@@ -12,7 +12,7 @@ use super::*;
 const ACQUIRED: EventKind = EventKind::Acquired { again: false, replaced: false, ran_out: false, kept: false };
 const MINUTE: u64 = 60_000;
 
-/// One namespace, what is found of it, and the time that it is.
+/// One namespace with its findings, and the current time.
 struct Played {
     seen: Seen,
     start: Instant,
@@ -23,7 +23,7 @@ struct Played {
 }
 
 impl Played {
-    /// Watched only.
+    /// In monitor mode.
     fn new() -> Played {
         let mut seen = Seen::default();
         seen.follow(&[("orders".into(), Extent::Nobody)], None);
@@ -45,7 +45,7 @@ impl Played {
         self
     }
 
-    /// It is looked once a second, which is told in the test where harm is found.
+    /// Checks once a second, as the proxy does, and notes found harm.
     fn passes(&mut self, ms: u64) -> &mut Played {
         let until = self.at_ms + ms;
         while self.at_ms < until {
@@ -113,7 +113,7 @@ impl Played {
         self
     }
 
-    /// So many turns, each of so long, with so many tries in vain before each.
+    /// Works `turns` times, `each_ms` long, with `in_vain` failed tries before each turn.
     fn works(&mut self, turns: u64, each_ms: u64, in_vain: u64) -> &mut Played {
         for _ in 0..turns {
             for _ in 0..in_vain {
@@ -154,7 +154,7 @@ fn half_as_many_grants_are_harm_after_a_minute_where_clients_ask_as_before() {
     played.works(1, 7_000, 6);
     let words = "9.0 locks a minute are granted, 30 before it was enforced";
     assert_eq!(played.found(), [words]);
-    // It is found once. What is said of it is as of now.
+    // It is found once. Its text is up to date.
     played.works(20, 7_000, 6);
     assert_eq!(played.found().len(), 1);
     let words = "enforcing harms: 8.5 locks a minute are granted, 30 before it was enforced";
@@ -175,16 +175,16 @@ fn ten_seconds_are_enough_where_a_hundred_grants_are_missing() {
 
 #[test]
 fn where_fewer_ask_fewer_grants_are_no_harm() {
-    // A night: one in ten comes, and waits for nobody.
+    // At night: one client in ten works, and none waits.
     let mut played = Played::new();
     played.works(300, 1_000, 2).is(Extent::All);
     played.works(30, 10_000, 0).passes(MINUTE);
     assert_eq!((played.found(), played.harm()), (vec![], None));
-    // Nobody does.
+    // No client works.
     let mut played = Played::new();
     played.works(300, 1_000, 0).is(Extent::All).passes(10 * MINUTE);
     assert_eq!((played.found(), played.harm()), (vec![], None));
-    // As many come, and are granted as before, or a little less.
+    // As many clients work, and get as many grants as before or slightly fewer.
     let mut played = Played::new();
     played.works(300, 1_000, 2).is(Extent::All).works(300, 1_900, 4);
     assert_eq!((played.found(), played.harm()), (vec![], None));
@@ -192,7 +192,7 @@ fn where_fewer_ask_fewer_grants_are_no_harm() {
 
 #[test]
 fn grants_that_came_of_deleting_the_locks_of_others_are_not_missed() {
-    // Three at work at once, each third of the time.
+    // Three work at the same time, each a third of the time.
     let works = |deletes: bool| {
         let mut played = Played::new();
         for turn in 0..150 {
@@ -227,7 +227,7 @@ fn a_job_system_whose_scripts_are_refused_is_harmed() {
             });
             played.passes(1_000);
         }
-        // A release that finds nothing to give back asks for nothing.
+        // A release without a lock to release is no try.
         assert_eq!(played.found.len(), found, "{operation:?}");
     }
 }
@@ -249,7 +249,7 @@ fn a_day_without_work_before_it_makes_no_rate_lower_and_an_hour_ago_counts_no_mo
     let mut played = Played::new();
     played.works(60, 100, 0).passes(24 * 60 * MINUTE);
     played.works(120, 500, 0).is(Extent::All);
-    // Of 120 a minute half are 60.
+    // Half of 120 grants a minute is 60.
     played.works(50, 1_300, 3);
     assert_eq!(played.found().len(), 1, "{:?}", played.found());
     assert!(played.found()[0].ends_with(" 120 before it was enforced"));
@@ -260,7 +260,7 @@ fn a_twentieth_of_lock_time_is_harm_and_less_is_none() {
     for (refused_each, harms) in [(2, true), (200, false)] {
         let mut played = Played::new();
         played.is(Extent::All);
-        // Holders of half a minute, and of one in so many the first release is refused: half a second is lost.
+        // Holders work half a minute, and for one in so many the first release is refused: half a second is lost.
         for turn in 1..=20 {
             played.takes("lock:b").passes(25_000);
             if turn % refused_each == 0 {
@@ -282,7 +282,7 @@ fn a_twentieth_of_lock_time_is_harm_and_less_is_none() {
 fn what_is_held_now_is_lock_time_too() {
     let mut played = Played::new();
     played.takes("lock:long").is(Extent::All);
-    // Two seconds lost beside a minute held, of which nobody has heard the end.
+    // Two seconds lost and a minute held, of which the end was not seen.
     played.passes(2 * MINUTE).takes("lock:b");
     played.is_refused("lock:b").passes(2_000);
     played.returns("lock:b", 2_000).passes(1_000);
@@ -300,12 +300,12 @@ fn harm_is_said_while_it_lasts_and_for_ten_minutes_at_least() {
     };
     spoilt(&mut played, 300);
     assert!(played.harm().is_some());
-    // Mended within the ten minutes.
+    // Repaired within the ten minutes.
     played.works(295, 1_000, 0);
     assert!(played.harm().is_some());
     played.works(300, 1_000, 0);
     assert_eq!((played.found().len(), played.harm()), (1, None));
-    // After them nothing is looked for.
+    // After them harm is not looked for.
     spoilt(&mut played, 900);
     assert_eq!((played.found().len(), played.harm()), (1, None));
 
@@ -340,7 +340,7 @@ fn what_was_taken_back_is_said_for_ten_minutes_or_until_it_is_enforced_again() {
     let mut played = taken_back();
     played.works(30, 1_000, 0).is(Extent::All);
     assert_eq!(played.harm(), None);
-    // What was granted while it was enforced is no measure for the next time.
+    // Grants in enforce mode are no measure for the next switch.
     for _ in 0..70 {
         played.tries_in_vain("lock:a").passes(1_000);
     }
@@ -374,7 +374,7 @@ fn more_clients_are_a_switch_and_fewer_or_a_start_in_enforce_mode_are_none() {
     played.mode = Mode::Enforce;
     played.works(300, 1_000, 0);
     assert_eq!(spoilt(&mut played), 0);
-    // A namespace that the configuration has no more is forgotten, with what was said of it.
+    // A namespace that the configuration no longer has is forgotten, together with its harm.
     let mut played = Played::new();
     played.works(300, 1_000, 0).is(Extent::All);
     assert_eq!(spoilt(&mut played), 1);

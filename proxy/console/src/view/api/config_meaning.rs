@@ -1,26 +1,26 @@
-//! `GET /api/v1/meaning`: what the configuration in force means for locks, so that proxies can be compared.
+//! `GET /api/v1/meaning`: the meaning of the configuration in force for locks, so that proxies can be compared.
 
 use lockwarden_control::config::{Meaning, Says, short_digest};
 use serde::{Deserialize, Serialize};
 
-/// The longest value that is told whole, bytes.
+/// The longest value that is shown in full, bytes.
 const MAX_VALUE: usize = 1_000;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigMeaning {
-    /// As `lockwarden_config_info` has it.
+    /// The same as in `lockwarden_config_info`.
     pub hash: String,
     pub says: Vec<Saying>,
 }
 
-/// One key and what it says.
+/// One key and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saying {
-    /// The table that it is in, such as `namespace orders`; `None`: the top of the file.
+    /// Its table, such as `namespace orders`; `None`: the top of the file.
     pub table: Option<String>,
     pub key: String,
-    /// In one spelling; in place of a hidden one, and behind the beginning of a long one, a digest of it.
+    /// In one spelling; a digest replaces a hidden value, and follows the beginning of a long one.
     pub value: String,
 }
 

@@ -377,7 +377,7 @@ fn hash(text: &str) -> String {
     meaning_with(text, "00").hash().to_owned()
 }
 
-/// So that nobody adds a key without saying on which side it is.
+/// So that a new key cannot be added without assigning it to one of the kinds.
 #[test]
 fn every_key_either_changes_the_hash_or_is_listed_among_those_that_do_not() {
     for (table, keys) in TABLES {

@@ -1,21 +1,21 @@
-//! What a balancer adds to the addresses of a PROXY header of version 2, as types, lengths and values. Two things are read:
-//! the name in the client's certificate, where the balancer ends TLS and verified it, and the private endpoint by which the
-//! client came in. Everything else is passed over.
+//! What a load balancer appends to the addresses in a PROXY header of version 2, as types, lengths and values. Two
+//! things are read: the name in the client's certificate, if the balancer terminates TLS and verified it, and the
+//! private endpoint by which the client came in. Everything else is skipped.
 
 use std::sync::Arc;
 
 use crate::net::certificate_name::CertificateName;
 
-/// Most bytes of the name of an endpoint. AWS's have 22.
+/// The longest name of an endpoint, bytes. AWS's have 22.
 const MAX_ENDPOINT: usize = 64;
 
 const SSL: u8 = 0x20;
 const AWS: u8 = 0xea;
 const GCP: u8 = 0xe0;
 
-/// Inside of `SSL`: the common name of the client's certificate.
+/// Inside `SSL`: the common name of the client's certificate.
 const SSL_COMMON_NAME: u8 = 0x22;
-/// Inside of `AWS`, the first byte: the id of an endpoint of PrivateLink.
+/// Inside `AWS`, the first byte: the ID of a PrivateLink endpoint.
 const AWS_ENDPOINT: u8 = 0x01;
 
 /// The client speaks TLS, and gave a certificate on this connection, or on an earlier one of the same TLS session.
@@ -28,12 +28,12 @@ pub struct Extensions {
     /// The common name of a certificate that the balancer verified.
     pub common_name: Option<CertificateName>,
     /// The private endpoint: `aws:vpce-08d2bf15fac5001c9`, `gcp:1234567890`. Clients of different networks may have the
-    /// same address, and come by different endpoints.
+    /// same address, and use different endpoints.
     pub endpoint: Option<Arc<str>>,
 }
 
 impl Extensions {
-    /// Reads what follows the addresses. Where that does not add up, or says the same thing twice, nothing is taken from it.
+    /// Reads the bytes after the addresses. If they are malformed, or contain the same item twice, nothing is used.
     pub(super) fn read(bytes: &[u8]) -> Extensions {
         extensions(bytes).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ fn extensions(bytes: &[u8]) -> Option<Extensions> {
     Some(found)
 }
 
-/// `None` where there is one already.
+/// Sets a value; `None` if there is one already.
 fn put_once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     match (&place, value) {
         (_, None) => Some(()),
@@ -65,8 +65,8 @@ fn put_once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     }
 }
 
-/// The outer `None` is for an extension whose parts do not add up. A client without a certificate, one whose certificate was
-/// not verified, and one whose name cannot be shown have no name.
+/// The outer `None` means a malformed extension. A client without a certificate, with one that was not verified, or
+/// with a name that cannot be shown, has no name.
 fn common_name(ssl: &[u8]) -> Option<Option<CertificateName>> {
     let (&client, rest) = ssl.split_first()?;
     let (verify, parts) = rest.split_first_chunk::<4>()?;
@@ -95,7 +95,7 @@ fn gcp_endpoint(value: &[u8]) -> Option<Arc<str>> {
     Some(format!("gcp:{id}").into())
 }
 
-/// One byte for the type, two for the length, and the value. `None` for one that is cut off; nothing comes after it.
+/// One byte for the type, two for the length, and the value. A truncated entry yields `None` and is the last.
 struct Entries<'a>(&'a [u8]);
 
 impl<'a> Iterator for Entries<'a> {

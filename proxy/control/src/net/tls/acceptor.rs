@@ -1,4 +1,4 @@
-//! The server's side: what listeners with TLS show their clients, and what they want to see.
+//! The server's side: what TLS listeners show their clients, and what they require of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::net::certificate_name::CertificateName;
 /// The first byte of a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
-/// What the configuration says of listeners with TLS.
+/// The configuration of TLS listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerFiles {
-    /// The proxy's certificate, and those that lead from it to one that clients know, in this order.
+    /// The file with the proxy's certificate, followed by those that lead to an authority that clients know.
     pub(crate) cert: PathBuf,
-    /// Its key.
+    /// The file with its key.
     pub(crate) key: PathBuf,
     pub(crate) min_version: MinVersion,
-    /// Who may have issued the certificates of clients, and whether they need one.
+    /// The file with the authorities of client certificates, and whether clients need one.
     pub(crate) clients: Option<(PathBuf, ClientCertificates)>,
     pub(crate) client_name: NamedBy,
 }
 
-/// The oldest version that is spoken. What is older than 1.2 is broken (RFC 8996).
+/// The oldest version that is accepted. Versions before 1.2 are broken (RFC 8996).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinVersion {
     Tls12,
@@ -44,32 +44,32 @@ pub enum MinVersion {
 /// Whether clients have to show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Who has one shows it.
+    /// Clients may show one.
     Ask,
     Require,
 }
 
-/// Whom the certificate of a client names.
+/// The name in a client's certificate.
 pub enum Shown {
-    /// It showed none.
+    /// The client showed no certificate.
     Nothing,
-    /// It has no name of the kind that is asked for, or one that cannot be shown.
+    /// The certificate has no name of the configured kind, or one that cannot be shown.
     Nameless(NamedBy),
     Name(CertificateName),
 }
 
-/// Shakes hands with clients. The files may change meanwhile: who comes then gets what they say then.
+/// Performs handshakes with clients. The files may change meanwhile: later clients get the new contents.
 pub struct Acceptor {
     files: ListenerFiles,
     current: ArcSwap<Material>,
     observer: Arc<dyn Observe>,
 }
 
-/// What the files said.
+/// The contents of the files.
 struct Material {
     config: Arc<ServerConfig>,
     digest: [u8; 32],
-    /// Of `client_ca` alone.
+    /// Digest of `client_ca` alone.
     authorities: Option<[u8; 32]>,
     own_ends: Option<SystemTime>,
     authorities_end: Option<SystemTime>,
@@ -81,7 +81,7 @@ impl Acceptor {
         Ok(Acceptor { files, current: ArcSwap::from_pointee(material), observer })
     }
 
-    /// Reads the files again; returns whether they have changed. What cannot be used changes nothing.
+    /// Reads the files again; returns whether they have changed. Unusable files change nothing.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let now = self.current.load();
         let material = read(&self.files, Some(&now))?;
@@ -92,13 +92,13 @@ impl Acceptor {
         Ok(has_changed)
     }
 
-    /// When the proxy's certificate ends, and the first of those that clients' are believed by.
+    /// When the proxy's certificate ends, and the first of the authorities for clients.
     pub fn ends(&self) -> (Option<SystemTime>, Option<SystemTime>) {
         let now = self.current.load();
         (now.own_ends, now.authorities_end)
     }
 
-    /// Shakes hands; `said` has come already. Returns whom the client's certificate names.
+    /// Performs the handshake; `said` are the bytes received so far. Returns the name in the client's certificate.
     pub async fn accept(&self, socket: TcpStream, said: &[u8]) -> Result<(TlsStream, Shown), HandshakeError> {
         let (began, within) = (Instant::now(), HANDSHAKE_WITHIN);
         let accepted = match tokio::time::timeout(within, self.shake_hands(socket, said)).await {
@@ -135,7 +135,7 @@ impl Acceptor {
         let Some(shown) = stream.peer_certificate() else {
             return Ok((stream, Shown::Nothing));
         };
-        // It was looked at when the session began that this one may resume.
+        // It was verified at the start of the session, which this connection may resume.
         let shown = CertificateDer::from(shown);
         if certificate::end(&shown).is_some_and(|end| end <= SystemTime::now()) {
             return Err(HandshakeError::EndedSince);
@@ -154,7 +154,7 @@ fn versions(oldest: MinVersion) -> &'static [&'static SupportedProtocolVersion] 
     }
 }
 
-/// Makes what the files say now of what they said before.
+/// Reads the files into new material, and reuses what is unchanged from `before`.
 fn read(files: &ListenerFiles, before: Option<&Material>) -> Result<Material, TlsError> {
     let mut sources = Sources::default();
     let own = sources.certified(&files.cert, &files.key)?;
@@ -179,7 +179,8 @@ fn read(files: &ListenerFiles, before: Option<&Material>) -> Result<Material, Tl
     };
     let resolver = SingleCertAndKey::from(own.key);
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
-    // Sessions are kept by the clients alone. Who was let in by an authority that is gone now must not resume.
+    // Session tickets are kept only by the clients. A client that was admitted by an authority that is gone now must
+    // not resume.
     let same = before.filter(|before| before.authorities == authorities);
     config.ticketer = match same {
         Some(before) => before.config.ticketer.clone(),

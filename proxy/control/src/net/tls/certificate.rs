@@ -1,5 +1,4 @@
-//! What a certificate says of itself: whom it names, and until when it holds. Whether it can be believed is not asked
-//! here.
+//! Reads a certificate: its name, and when it ends. Whether it is trusted is not checked here.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +16,7 @@ use crate::net::certificate_name::CertificateName;
 /// `id-at-commonName` (RFC 5280, appendix A.1).
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
-/// What names a client in its certificate.
+/// The part of a client's certificate that is its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedBy {
     /// The first URI among the alternative names, as SPIFFE has it.
@@ -31,7 +30,7 @@ pub enum NamedBy {
 }
 
 impl NamedBy {
-    /// How the configuration spells it.
+    /// The configuration's spelling.
     pub fn word(self) -> &'static str {
         match self {
             NamedBy::Uri => "uri",
@@ -42,14 +41,14 @@ impl NamedBy {
     }
 }
 
-/// Until when a certificate holds; `None` where that cannot be read.
+/// When a certificate ends; `None` if that cannot be read.
 pub(super) fn end(der: &CertificateDer<'_>) -> Option<SystemTime> {
     let certificate = Certificate::from_der(der).ok()?;
     let after = certificate.tbs_certificate.validity.not_after;
     UNIX_EPOCH.checked_add(after.to_unix_duration())
 }
 
-/// Whom a certificate names, in the way that is asked for; `None` where it has no such name, or one that cannot be shown.
+/// The name of the requested kind in a certificate; `None` if there is none, or if it cannot be shown.
 pub(super) fn name(der: &[u8], by: NamedBy) -> Option<CertificateName> {
     let certificate = Certificate::from_der(der).ok()?.tbs_certificate;
     let alternative = |wanted: fn(&GeneralName) -> Option<&str>| {
@@ -77,7 +76,7 @@ pub(super) fn name(der: &[u8], by: NamedBy) -> Option<CertificateName> {
     CertificateName::new(name?.as_bytes()).ok()
 }
 
-/// The text of an attribute, in one of the kinds of strings that certificates have.
+/// The text of an attribute, in one of the string types that certificates use.
 fn text(value: &AttributeValue) -> Option<String> {
     let utf8 = value.decode_as::<Utf8StringRef<'_>>();
     let utf8 = utf8.map(|text| text.as_str().to_owned());

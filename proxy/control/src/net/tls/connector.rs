@@ -1,4 +1,4 @@
-//! The client's side: how the proxy makes sure that the backend is who it should be, and says who it is itself.
+//! The client's side: how the proxy verifies the backend, and identifies itself to it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,45 +19,45 @@ use super::files::{Authorities, Sources, TlsError, provider};
 use super::handshake::{HandshakeError, Observe, Outcome};
 use super::stream::TlsStream;
 
-/// What the configuration says of TLS to the backend.
+/// The configuration of TLS to the backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendFiles {
     pub(crate) ca: Authority,
-    /// The name that the backend's certificate has to have; `None`: the host of its URL.
+    /// The name that the backend's certificate must have; `None`: the host of its URL.
     pub(crate) server_name: Option<String>,
     pub(crate) verify: Verify,
-    /// The proxy's own certificate and key, where the backend wants one.
+    /// The files with the proxy's own certificate and key, if the backend requires one.
     pub(crate) own: Option<(PathBuf, PathBuf)>,
 }
 
 impl Default for BackendFiles {
-    /// What a URL alone says.
+    /// The defaults of a URL alone.
     fn default() -> BackendFiles {
         BackendFiles { ca: Authority::System, server_name: None, verify: Verify::Full, own: None }
     }
 }
 
-/// Who may have issued the backend's certificate.
+/// The authorities of the backend's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// Whom the system believes.
+    /// The system's authorities.
     System,
     File(PathBuf),
 }
 
-/// What is looked at in the backend's certificate, in PostgreSQL's words (`sslmode`).
+/// What is verified in the backend's certificate, in PostgreSQL's terms (`sslmode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Who issued it, and that it is for this host.
+    /// The issuer and the host name.
     Full,
-    /// Who issued it. redis-cli looks at no more, and many certificates of Redis name no host.
+    /// Only the issuer. redis-cli verifies no more, and many certificates of Redis contain no host name.
     Ca,
 }
 
-/// Shakes hands with the backend.
+/// Performs handshakes with the backend.
 pub struct Connector {
     files: BackendFiles,
-    /// The name that every certificate has to have; `None`: that of the host that is connected to.
+    /// The name that every certificate must have; `None`: that of the host.
     name: Option<ServerName<'static>>,
     current: ArcSwap<Material>,
     observer: Arc<dyn Observe>,
@@ -77,7 +77,7 @@ struct Material {
 }
 
 impl Connector {
-    /// For a backend at this host; `None`: at hosts that are not known yet.
+    /// For a backend at this host; `None`: for hosts that are not known yet.
     pub fn new(files: BackendFiles, host: Option<&str>, observer: Arc<dyn Observe>) -> Result<Connector, TlsError> {
         let name = files.server_name.as_deref().or(host);
         let name =
@@ -87,7 +87,7 @@ impl Connector {
         Ok(Connector { files, name, current: ArcSwap::from_pointee(material), observer })
     }
 
-    /// Reads the files again; returns whether they have changed. What cannot be used changes nothing.
+    /// Reads the files again; returns whether they have changed. Unusable files change nothing.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let material = read(&self.files)?;
         let has_changed = material.digest != self.current.load().digest;
@@ -103,7 +103,7 @@ impl Connector {
         (now.own_ends, now.authorities_end)
     }
 
-    /// Shakes hands with this host. How long that may take is the caller's to say.
+    /// Performs the handshake with this host. The caller limits its duration.
     pub async fn connect(&self, socket: TcpStream, host: &str) -> Result<TlsStream, HandshakeError> {
         let mut watch = Watch { observer: &*self.observer, began: Instant::now(), outcome: Some(Outcome::Timeout) };
         let connected = self.shake_hands(socket, host).await;
@@ -130,7 +130,7 @@ impl Connector {
     }
 }
 
-/// Tells how a handshake went, be it given up in the middle.
+/// Reports the result of a handshake, even if it is abandoned.
 struct Watch<'a> {
     observer: &'a dyn Observe,
     began: Instant,
@@ -145,7 +145,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Makes what the files say now.
+/// Reads the files.
 fn read(files: &BackendFiles) -> Result<Material, TlsError> {
     let mut sources = Sources::default();
     let authorities = match &files.ca {
@@ -176,12 +176,12 @@ fn read(files: &BackendFiles) -> Result<Material, TlsError> {
     Ok(Material { config: Arc::new(config), digest: sources.digest(), own_ends, authorities_end: authorities.ends })
 }
 
-/// Whom the system believes. One that cannot be used is passed over, as every program of the system does.
+/// The system's authorities. Unusable ones are skipped, as other programs do.
 fn of_system(sources: &mut Sources) -> Result<Authorities, TlsError> {
     let mut roots = RootCertStore::empty();
     for one in rustls_native_certs::load_native_certs().certs {
         sources.has_read(&one);
-        // Errors of single ones are no matter of ours.
+        // Errors of single authorities do not matter.
         let _ = roots.add(one);
     }
     match roots.is_empty() {
@@ -190,7 +190,7 @@ fn of_system(sources: &mut Sources) -> Result<Authorities, TlsError> {
     }
 }
 
-/// Believes a certificate for any host that an authority has issued.
+/// Accepts a certificate for any host if an authority has issued it.
 #[derive(Debug)]
 struct AnyHost(Arc<WebPkiServerVerifier>);
 
@@ -203,7 +203,7 @@ impl ServerCertVerifier for AnyHost {
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // The name is looked at last, when all else is good.
+        // The name is checked last, when all else is valid.
         match self.0.verify_server_cert(shown, between, name, stapled, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

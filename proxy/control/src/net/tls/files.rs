@@ -1,5 +1,5 @@
-//! The files that certificates, keys and authorities are in. They are read whole and within bounds; what is wrong with one
-//! is said with the key of the configuration that names it.
+//! The files with certificates, keys and authorities. They are read whole and within limits; errors are reported with
+//! the configuration key that names the file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,10 +17,10 @@ use sha2::{Digest, Sha256};
 
 use super::certificate;
 
-/// Bytes of one file. The authorities of a whole system have some 250 KB.
+/// The most bytes of one file. A system's authorities have about 250 KB.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Why TLS cannot begin with these files. Prints as a finding does behind the table's name.
+/// Why these files cannot be used for TLS. Prints like a finding, after the table's name.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{key}: cannot read {}: {source}", path.display())]
@@ -49,19 +49,19 @@ pub enum TlsError {
     Other(#[from] Error),
 }
 
-/// What does the arithmetic.
+/// The cryptographic library.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Files whose content makes one configuration, and what it was.
+/// The files of one configuration, and a hash of their contents.
 #[derive(Default)]
 pub(super) struct Sources {
     digest: Sha256,
 }
 
 impl Sources {
-    /// Reads a file that the key of the configuration names.
+    /// Reads a file that this configuration key names.
     fn read(&mut self, key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
@@ -77,7 +77,7 @@ impl Sources {
         Ok(bytes)
     }
 
-    /// This belongs to what was read.
+    /// Adds these bytes to the hash.
     pub(super) fn has_read(&mut self, bytes: &[u8]) {
         self.digest.update((bytes.len() as u64).to_le_bytes());
         self.digest.update(bytes);
@@ -92,7 +92,7 @@ impl Sources {
         }
     }
 
-    /// A certificate of ours with what issued it, and its key.
+    /// Our own certificate with its issuers, and its key.
     pub(super) fn certified(&mut self, cert: &Path, key: &Path) -> Result<OwnCertificate, TlsError> {
         let chain = self.certificates("cert", cert)?;
         let text = self.read("key", key)?;
@@ -111,7 +111,7 @@ impl Sources {
         Ok(OwnCertificate { key: Arc::new(certified), ends })
     }
 
-    /// Those who may have issued the certificates of others.
+    /// The authorities of the peers' certificates.
     pub(super) fn authorities(&mut self, key: &'static str, path: &Path) -> Result<Authorities, TlsError> {
         let found = self.certificates(key, path)?;
         let ends = found.iter().filter_map(certificate::end).min();
@@ -122,7 +122,7 @@ impl Sources {
         Ok(Authorities { roots: Arc::new(roots), ends })
     }
 
-    /// What all files together said.
+    /// The digest of all files together.
     pub(super) fn digest(self) -> [u8; 32] {
         self.digest.finalize().into()
     }
@@ -134,9 +134,9 @@ pub(super) struct OwnCertificate {
     pub(super) ends: Option<SystemTime>,
 }
 
-/// Those whom the proxy believes.
+/// Authorities that the proxy trusts.
 pub(super) struct Authorities {
     pub(super) roots: Arc<RootCertStore>,
-    /// When the first of them does.
+    /// When the first of them ends.
     pub(super) ends: Option<SystemTime>,
 }

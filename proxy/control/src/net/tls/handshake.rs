@@ -1,14 +1,15 @@
-//! How two ends come to speak TLS, or why they do not.
+//! TLS handshakes, and why they fail.
 
 use std::io;
 use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// A client that has not shaken hands within this is closed. A slow one on a bad line needs some three seconds.
+/// A client that has not completed the handshake within this time is closed. A slow client on a bad line needs about
+/// three seconds.
 pub(super) const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why two ends did not come to speak TLS.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The other end did not even begin.
@@ -20,7 +21,7 @@ pub enum HandshakeError {
     Plain,
     #[error("no handshake within {0:?}; the other end may speak no TLS at this port")]
     Late(Duration),
-    /// The certificate was good when the session began that was to be resumed.
+    /// The certificate has ended since the session began that was to be resumed.
     #[error("the certificate has ended since the session began")]
     EndedSince,
     #[error("no certificate can be for {0}: that is no name of a host; set backend_tls: server_name")]
@@ -31,7 +32,7 @@ pub enum HandshakeError {
     Io(#[from] io::Error),
 }
 
-/// How a handshake went, as it is counted.
+/// The result of a handshake, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ok { resumed: bool },
@@ -43,13 +44,13 @@ pub enum Outcome {
     Other,
 }
 
-/// Is told of every handshake of one side.
+/// Is called for every handshake of one side.
 pub trait Observe: Send + Sync {
-    /// One went so, and took so long.
+    /// A handshake ended with this result after this time.
     fn handshake(&self, outcome: Outcome, took: Duration);
 }
 
-/// Whom nothing is told, as in a command of the shell.
+/// An observer that does nothing, as in a shell command.
 pub struct Unobserved;
 
 impl Observe for Unobserved {
@@ -57,7 +58,7 @@ impl Observe for Unobserved {
 }
 
 impl HandshakeError {
-    /// How it is counted; `None` where none began, as with a health check.
+    /// The result for counting; `None` if no handshake began, as in a health check.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         Some(match self {
             HandshakeError::Unused => return None,
@@ -89,7 +90,7 @@ impl HandshakeError {
     }
 }
 
-/// The library's words, where they are meant for people; ours otherwise.
+/// The library's text if it is meant for people, otherwise ours.
 fn words(error: &Error) -> String {
     match error {
         Error::NoCertificatesPresented => "the client showed no certificate".to_owned(),

@@ -1,8 +1,8 @@
-//! One TLS connection over TCP, in the shape that sessions use: bytes are read and written when they can be, and
-//! nothing waits in here that its user does not know of. Idle, it has no buffer.
+//! One TLS connection over TCP, in the form that sessions use: bytes are read and written when possible, and the caller
+//! knows of everything that waits in here. When idle, it has no buffer.
 //!
-//! What was written is told to the caller by whole records: bytes whose record the system did not take to its end
-//! count as not written, and the caller writes the same bytes again. It waits as it would for a socket.
+//! The caller is told of written bytes by whole records: bytes whose record the system did not accept to its end count
+//! as not written, and the caller writes the same bytes again. It waits for that as for a socket.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,19 +22,19 @@ use tokio::net::TcpStream;
 
 use super::handshake::HandshakeError;
 
-/// Bytes asked of the socket at once.
+/// The most bytes of one read from the socket.
 const READ: usize = 64 * 1024;
 
-/// Plain bytes of one record (RFC 8446, 5.1).
+/// The most plain bytes of one record (RFC 8446, 5.1).
 const RECORD: usize = 16 * 1024;
 
-/// What a record is longer than its bytes by, mostly: header, explicit nonce and tag.
+/// How much longer than its plain bytes a record usually is: header, explicit nonce and tag.
 const RECORD_OVERHEAD: usize = 256;
 
-/// Ciphertext that may wait for its rest: the longest message of a handshake (64 KiB) and a record.
+/// The most ciphertext that waits for its rest: the longest message of a handshake (64 KiB) and a record.
 const MAX_PARTIAL: usize = 128 * 1024;
 
-/// What may wait to be sent besides records of the caller: answers to a peer that reads none of them.
+/// The most bytes that wait to be sent besides the caller's records: answers to a peer that reads none of them.
 const MAX_ANSWERS: usize = 64 * 1024;
 
 thread_local! {
@@ -48,16 +48,16 @@ thread_local! {
 pub struct TlsStream {
     socket: TcpStream,
     session: Session,
-    /// The beginning of a record whose end has not come.
+    /// The beginning of an incomplete record.
     partial: Vec<u8>,
-    /// Opened and not read yet.
+    /// Decrypted and not read yet.
     plain: Plain,
     outgoing: Outgoing,
-    /// No more comes.
+    /// The peer sends no more.
     has_ended: bool,
-    /// The session is of no more use: what it was given last is gone, and it must not be asked again.
+    /// The session is unusable: its last input is lost, and it must not be used again.
     has_failed: bool,
-    /// The peer was told that no more comes, or there is no peer to tell.
+    /// The peer was told that no more comes, or there is no peer.
     said_goodbye: bool,
 }
 
@@ -100,12 +100,12 @@ impl Plain {
     }
 }
 
-/// Records that the system has not taken yet.
+/// Records that the system has not accepted yet.
 #[derive(Default)]
 struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    /// Plain bytes of the caller's in the last record: they are told as written when it is sent.
+    /// The caller's plain bytes in the last record: they count as written when it is sent.
     owed: usize,
 }
 
@@ -114,7 +114,7 @@ impl Outgoing {
         self.sent == self.bytes.len()
     }
 
-    /// Sends what the system takes; ready when that was all. `WouldBlock` otherwise.
+    /// Sends what the system accepts. Ready when that was all; otherwise `WouldBlock`.
     fn flush(&mut self, socket: &TcpStream) -> io::Result<()> {
         while !self.is_empty() {
             match socket.try_write(&self.bytes[self.sent..]) {
@@ -129,20 +129,20 @@ impl Outgoing {
     }
 }
 
-/// Where the caller's plain bytes go.
+/// Receives the decrypted bytes.
 trait Sink {
     fn put(&mut self, plain: &[u8]);
 }
 
-/// What was told to be done next.
+/// What to do next.
 enum Next {
-    /// There may be more in the same bytes.
+    /// The same input may contain more.
     Again,
-    /// All that came was read.
+    /// All input was processed.
     Rest,
 }
 
-/// Takes one step of a session: opens what came, and keeps what is to be answered.
+/// Makes one step of a session: decrypts input, and keeps answers to be sent.
 fn step<D>(
     status: UnbufferedStatus<'_, '_, D>,
     outgoing: &mut Vec<u8>,
@@ -176,7 +176,7 @@ fn step<D>(
             }
             Next::Again
         }
-        // It is sent in its turn.
+        // It is sent later, in order.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
             Next::Again
@@ -189,12 +189,12 @@ fn step<D>(
             *has_ended = true;
             Next::Rest
         }
-        // A replayed acquire would be a second one, so none is ever offered.
+        // A replayed acquire would be a second one, so early data is never offered.
         ConnectionState::ReadEarlyData(_) => {
             return (discard, Err(rustls::Error::General("early data".to_owned())));
         }
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Next::Rest,
-        // A state that a later version of the library may have.
+        // A state that a later version of the library may add.
         _ => {
             return (discard, Err(rustls::Error::General("an unknown state".to_owned())));
         }
@@ -220,7 +220,7 @@ impl TlsStream {
         }
     }
 
-    /// Shakes hands as the server; `said` has come already.
+    /// Performs the handshake as the server; `said` are the bytes received so far.
     pub(super) async fn accept(
         socket: TcpStream,
         session: UnbufferedServerConnection,
@@ -232,7 +232,7 @@ impl TlsStream {
         Ok(stream)
     }
 
-    /// Shakes hands as the client.
+    /// Performs the handshake as the client.
     pub(super) async fn connect(
         socket: TcpStream,
         session: UnbufferedClientConnection,
@@ -268,7 +268,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Sends what a handshake has to say.
+    /// Sends the pending messages of a handshake.
     async fn send_all(&mut self) -> io::Result<()> {
         loop {
             match self.outgoing.flush(&self.socket) {
@@ -280,12 +280,12 @@ impl TlsStream {
         }
     }
 
-    /// How the handshake went.
+    /// Whether the handshake resumed a session.
     pub(crate) fn was_resumed(&self) -> bool {
         self.session.common().handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// The certificate that the peer has shown, as DER.
+    /// The peer's certificate, as DER.
     pub(super) fn peer_certificate(&self) -> Option<&[u8]> {
         let chain = self.session.common().peer_certificates()?;
         chain.first().map(AsRef::as_ref)
@@ -295,12 +295,12 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Something can be read without asking the socket, be it the end.
+    /// Whether bytes, or the end, can be read without a system call.
     pub(crate) fn has_read(&self) -> bool {
         !self.plain.is_empty() || self.has_ended
     }
 
-    /// Reads what is there, without waiting.
+    /// Reads available bytes, without waiting.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut into = ReadBuf::new(buffer);
         loop {
@@ -323,7 +323,7 @@ impl TlsStream {
         Poll::Ready(Ok(self.plain.left().first().copied()))
     }
 
-    /// Hands over what was opened before, and tells the end; `None` where the socket has to be asked.
+    /// Returns bytes that were decrypted before, or the end; `None` if the socket must be read.
     fn take(&mut self, into: &mut ReadBuf<'_>) -> Option<usize> {
         let bytes = self.plain.left().len().min(into.remaining());
         into.put_slice(&self.plain.left()[..bytes]);
@@ -332,7 +332,7 @@ impl TlsStream {
         (bytes > 0 || self.has_ended || is_full).then_some(bytes)
     }
 
-    /// Reads the socket once. What the caller has no room for is kept.
+    /// Reads the socket once. Bytes for which the caller has no room are kept.
     fn fill(
         &mut self,
         read: impl FnOnce(&mut TcpStream, &mut [u8]) -> io::Result<usize>,
@@ -355,7 +355,7 @@ impl TlsStream {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Read this way, a short read says that there is no more, which spares a system call.
+        // Read in this way, a short read shows that there is no more, which saves a system call.
         let read = |socket: &mut TcpStream, room: &mut [u8]| {
             let mut room = ReadBuf::new(room);
             match Pin::new(socket).poll_read(cx, &mut room) {
@@ -369,9 +369,9 @@ impl TlsStream {
         }
     }
 
-    /// Sends what the session has answered by itself. What cannot be sent now goes before what is written next.
+    /// Sends the session's own answers. The rest is sent before the next write.
     fn send_answers(&mut self) -> io::Result<()> {
-        // The rest of the caller's own record is sent when the caller asks for it, who is told so.
+        // The rest of the caller's own record is sent when the caller writes again, so that the caller is told.
         if self.outgoing.owed == 0
             && let Err(error) = self.outgoing.flush(&self.socket)
             && error.kind() != io::ErrorKind::WouldBlock
@@ -384,7 +384,7 @@ impl TlsStream {
         }
     }
 
-    /// Reads the socket once, and opens what came.
+    /// Reads the socket once, and decrypts the input.
     fn read_socket(
         &mut self,
         read: impl FnOnce(&mut TcpStream, &mut [u8]) -> io::Result<usize>,
@@ -397,7 +397,7 @@ impl TlsStream {
             }
             let came = read(&mut self.socket, &mut ciphertext[kept..kept + READ])?;
             if came == 0 {
-                // Few peers of Redis say goodbye first, and what they had to say is whole in itself.
+                // Few peers of Redis send a close notice, and RESP messages are complete in themselves.
                 self.has_ended = true;
                 return Ok(());
             }
@@ -425,12 +425,12 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Opens what is whole of it; returns how many bytes are done with.
+    /// Decrypts the complete records; returns how many bytes were processed.
     fn process(&mut self, bytes: &mut [u8], sink: &mut impl Sink) -> (usize, Result<(), rustls::Error>) {
         let mut done = 0;
         let mut failed = None;
         loop {
-            // Also after a failure: the session may look once more at what it has not finished.
+            // Also after a failure: the session may process its unfinished input once more.
             let rest = &mut bytes[done..];
             let (outgoing, has_ended) = (&mut self.outgoing.bytes, &mut self.has_ended);
             let (discard, next) = match &mut self.session {
@@ -441,7 +441,7 @@ impl TlsStream {
             match (next, failed.take()) {
                 (Ok(Next::Rest), None) => return (done, Ok(())),
                 (Ok(Next::Again), None) => {}
-                // After a failure the peer is told why, which the session gives out before it fails again.
+                // After a failure the session first outputs an alert for the peer, and then fails again.
                 (Ok(Next::Again), Some(error)) => failed = Some(error),
                 (Err(error), None) => {
                     self.has_failed = true;
@@ -452,8 +452,8 @@ impl TlsStream {
         }
     }
 
-    /// Writes what can be taken now. Where it answers `WouldBlock`, or fewer bytes than there were, the next call has to
-    /// begin with the bytes that were not taken.
+    /// Writes as much as possible now. After `WouldBlock`, or fewer bytes than given, the next call must begin with the
+    /// bytes that were not written.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -471,7 +471,7 @@ impl TlsStream {
         self.seal(bytes, Seal::Bytes)
     }
 
-    /// Ready when something was taken. Where it was not, the next call has to begin with the same bytes.
+    /// Ready when bytes were written. Otherwise the next call must begin with the same bytes.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_write_ready(cx))?;
@@ -482,7 +482,7 @@ impl TlsStream {
         }
     }
 
-    /// Makes a record and sends it. What the system does not take of it is kept.
+    /// Makes a record and sends it. The part that the system does not accept is kept.
     fn seal(&mut self, bytes: &[u8], what: Seal) -> io::Result<usize> {
         RECORD_OUT.with_borrow_mut(|record| {
             let length = self.encrypt(bytes, what, record)?;
@@ -491,7 +491,7 @@ impl TlsStream {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                     sent => sent?,
                 },
-                // The session has said something itself, which goes first.
+                // The session has a message of its own, which is sent first.
                 false => 0,
             };
             if sent == length {
@@ -535,19 +535,19 @@ impl TlsStream {
         }
     }
 
-    /// Tells the peer that no more comes, where that can be said now. One that has hung up is told nothing: its system
-    /// would turn the notice down, which cannot be told from turning a reply down.
+    /// Sends the notice that no more comes, if it can be sent now. A peer that has closed the connection gets none: its
+    /// system would reject the notice, which looks the same as rejecting a reply.
     pub(crate) fn say_goodbye(&mut self) {
         let is_over = self.has_ended || self.has_failed;
         if mem::replace(&mut self.said_goodbye, true) || is_over || self.outgoing.flush(&self.socket).is_err() {
             return;
         }
-        // What does not go out now is lost with the connection, as the last bytes of a full socket are.
+        // What cannot be sent now is lost with the connection, like the last bytes in a full socket.
         let _ = self.seal(&[], Seal::Goodbye);
     }
 }
 
-/// Makes one record in this memory, which grows where it has to; returns its length.
+/// Makes one record in this memory, which grows if needed; returns its length.
 fn write_record<D>(
     mut traffic: WriteTraffic<'_, D>,
     bytes: &[u8],
@@ -570,7 +570,7 @@ fn write_record<D>(
     }
 }
 
-/// What goes into a record.
+/// The contents of a record.
 #[derive(Clone, Copy)]
 enum Seal {
     Bytes,
@@ -578,14 +578,14 @@ enum Seal {
     Goodbye,
 }
 
-/// A peer that learns of the end from the socket alone takes it for an attack, or says so in its log.
+/// A peer that only sees the socket end takes this for an attack, or logs it.
 impl Drop for TlsStream {
     fn drop(&mut self) {
         self.say_goodbye();
     }
 }
 
-/// Why the socket was not read.
+/// Why reading the socket failed.
 enum ReadError {
     Io(io::Error),
     Tls(rustls::Error),
@@ -618,7 +618,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Room of the caller's, and where the rest goes.
+/// The caller's room, and the buffer for the rest.
 struct Room<'a, 'b> {
     into: &'a mut ReadBuf<'b>,
     rest: Vec<u8>,

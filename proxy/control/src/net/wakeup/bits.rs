@@ -1,5 +1,5 @@
-//! Words for one task, a bit each, and how they wake it. Saying a word twice is saying it once. `tests/wakeups`
-//! compiles this file with the types of loom and tries its steps in every order.
+//! Messages to one task, one bit each, and how they wake it. Sending a message twice is the same as once.
+//! `tests/wakeups` compiles this file with loom's types and tries its steps in every order.
 
 use std::task::{Context, Waker};
 
@@ -8,7 +8,7 @@ use crate::sync::{AtomicU8, OnceLock, Ordering, fence};
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Bits {
-    /// The task, which is the same from its beginning to its end.
+    /// The task, which stays the same.
     sleeper: OnceLock<Waker>,
     pub(super) said: AtomicU8,
 }
@@ -22,11 +22,11 @@ impl Bits {
         }
     }
 
-    /// What was said since the last look, if anything was; otherwise the task is woken when something is.
+    /// The messages since the last look, if any; otherwise the task is woken by the next one.
     pub(crate) fn look(&self, cx: &Context<'_>) -> Option<u8> {
         if self.sleeper.get().is_none() {
             self.sleeper.get_or_init(|| cx.waker().clone());
-            // Whoever spoke and found nobody to wake has said it before the look below.
+            // A sender that found no task to wake has set its bit before the look below.
             fence(Ordering::SeqCst);
         }
         if self.said.load(Ordering::Acquire) == 0 {

@@ -1,5 +1,5 @@
-//! Which entries are problems, and folding those that repeat: who is refused in a loop gets one line at
-//! once and then one a second, which says how many it stands for and which ids they had.
+//! Selects the entries that are problems, and folds repeated ones: a client that is refused in a loop gets one line at
+//! once and then one per second, with the number of problems that it stands for, and their ids.
 
 use std::mem::Discriminant;
 use std::time::{Duration, Instant};
@@ -15,18 +15,17 @@ use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 /// Lines about the same thing are at least this far apart.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Different problems that are told apart at one time; above that each gets a line of its own.
+/// The most different problems that are tracked at one time; beyond that each gets its own line.
 const MAX_PLACES: usize = 4096;
 
-/// Ids in one line; of more, the line says only how many they were.
+/// The most ids in one line; beyond that the line only counts them.
 const MAX_IDS: usize = 64;
 
-/// Whether an entry is more than a lock doing its work: something was changed or refused, would have
-/// been, or went wrong.
+/// Whether an entry is more than a lock's normal work: something was changed or refused, would have been, or failed.
 pub(super) fn is_problem(entry: &LockEvent) -> bool {
     let judged = entry.verdict.as_ref().is_some_and(|said| match said.kind {
         DecisionKind::Modify | DecisionKind::WouldModify | DecisionKind::Deny | DecisionKind::WouldDeny => true,
-        // Something is to be said of it: too few replicas confirmed it.
+        // With a detail: too few replicas confirmed the grant.
         DecisionKind::Allow => said.detail.is_some(),
     });
     judged
@@ -52,7 +51,7 @@ pub(super) fn is_problem(entry: &LockEvent) -> bool {
         }
 }
 
-/// What makes two problems the same one again.
+/// Two problems with the same value are folded.
 #[derive(PartialEq, Eq, Hash)]
 struct Same {
     client: Option<PeerAddress>,
@@ -83,12 +82,12 @@ impl Same {
     }
 }
 
-/// Equal problems that one line tells of.
+/// Equal problems that share one line.
 #[derive(Debug)]
 pub(super) struct Folded {
     /// The last of them.
     pub(super) last: LockEvent,
-    /// How many.
+    /// Their number.
     pub(super) repeated: u64,
     /// The ids of the others.
     pub(super) ids: Vec<String>,
@@ -103,10 +102,10 @@ impl ProblemFolder {
         ProblemFolder(Folder::new(WINDOW))
     }
 
-    /// Whether this problem gets a line now. Otherwise one of [`ProblemFolder::drain`]'s tells of it.
+    /// Whether this problem gets a line now. Otherwise a line of [`ProblemFolder::drain`] includes it.
     pub(super) fn admit(&mut self, entry: &LockEvent, now: Instant) -> bool {
         let same = Same::of(entry);
-        // Too many lines are better than a problem that is not told.
+        // Too many lines are better than a missing problem.
         if !self.0.has_room(&same, MAX_PLACES) {
             return true;
         }
@@ -119,7 +118,7 @@ impl ProblemFolder {
         }
     }
 
-    /// What was folded for a second, or, at the end, at all. To be called before entries are admitted.
+    /// The problems that were folded for a second, or all of them at the end. Call this before admitting entries.
     pub(super) fn drain(&mut self, now: Instant, end: bool) -> Vec<Folded> {
         let mut told = Vec::new();
         let now = if end { now + WINDOW } else { now };
@@ -170,7 +169,7 @@ mod tests {
         };
         assert_eq!((told.repeated, told.last.id.as_deref()), (3, Some("D")));
         assert_eq!(told.ids, ["B", "C"]);
-        // The loop goes on, so it is still folded; then it is quiet, and begins anew.
+        // The loop continues, so this one is still folded; after a quiet time it starts anew.
         assert!(!folder.admit(&refused("lock:a", "E"), start + WINDOW));
         assert_eq!(folder.drain(start + 2 * WINDOW, false).len(), 1);
         assert!(folder.drain(start + 3 * WINDOW, false).is_empty());

@@ -1,5 +1,5 @@
-//! The queue between the thread of the event log, which words records, and the thread that writes them. It
-//! is bounded: where writing falls behind or fails, records are lost and counted, and no command waits.
+//! The queue between the thread of the event log, which formats records, and the thread that writes them. It is
+//! bounded: if writing falls behind or fails, records are lost and counted, and no command waits.
 
 mod waiting;
 
@@ -13,11 +13,11 @@ use super::record::Numbered;
 use waiting::Waiting;
 pub(super) use waiting::Work;
 
-/// Bytes that wait to be written: a minute of a busy lock's records. As much again is with the
-/// thread that writes.
+/// The most bytes that wait to be written: a minute of a busy lock's records. The writing thread may hold as much
+/// again.
 const MAX_WAITING: usize = 8 * 1024 * 1024;
 
-/// A write that takes longer than this has failed as far as `audit_required` is concerned.
+/// A write that takes longer than this counts as failed for `audit_required`.
 const STUCK: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -41,7 +41,7 @@ impl Line {
             queue.lost += 1;
             drop(queue);
             self.dropped.inc();
-            // Where the trail is required, no lock command goes on until there is room.
+            // If the trail is required, no lock command goes on until there is room.
             self.writable.store(false, Ordering::Relaxed);
             return;
         }
@@ -49,28 +49,28 @@ impl Line {
         queue.since.get_or_insert(now);
     }
 
-    /// Records that were lost on their way here.
+    /// Counts records that were lost before they got here.
     pub(super) fn lose(&self, records: u64) {
         self.waiting.queue().lost += records;
         self.dropped.inc_by(records);
     }
 
-    /// Finds out that writing is stuck; returns whether it was found out now.
+    /// Checks whether writing is stuck; returns true if that is new.
     pub(super) fn is_stuck_since(&self, now: Instant) -> bool {
         let since = self.waiting.queue().since;
         let stuck = since.is_some_and(|since| now.saturating_duration_since(since) > STUCK);
         stuck && self.writable.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether records can be written, as far as is known.
+    /// Whether records can be written, as far as known.
     pub(super) fn is_writable(&self) -> bool {
         self.writable.load(Ordering::Relaxed)
     }
 
-    /// What the thread that writes found out.
+    /// Sets whether records can be written, as the writing thread found out.
     pub(super) fn set_writable(&self, writable: bool) {
         if writable {
-            // What waits has waited for a sink that works again; from now on it counts anew.
+            // The waiting records waited for a sink that works again; their time starts anew.
             let mut queue = self.waiting.queue();
             queue.since = queue.since.map(|_| Instant::now());
         }
@@ -81,8 +81,7 @@ impl Line {
         self.seq.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Gives up what could not be written at the end, beside what still waits here; returns how many
-    /// records that are.
+    /// Counts records as lost that were not written at the end, and those still in the queue. Returns their number.
     pub(super) fn end(&self, unwritten: u64) -> u64 {
         let rest = count(&std::mem::take(&mut self.waiting.queue().lines));
         self.dropped.inc_by(rest + unwritten);
@@ -90,17 +89,17 @@ impl Line {
     }
 }
 
-/// Puts one line behind others.
+/// Appends one line.
 pub(super) fn put(lines: &mut Vec<u8>, line: &impl Serialize) {
     let before = lines.len();
     match serde_json::to_writer(&mut *lines, line) {
         Ok(()) => lines.push(b'\n'),
-        // Text, numbers and lists always have a form in JSON.
+        // Text, numbers and lists can always be written as JSON.
         Err(_) => lines.truncate(before),
     }
 }
 
-/// How many lines these are.
+/// The number of lines.
 pub(super) fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }

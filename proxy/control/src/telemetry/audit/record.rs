@@ -1,7 +1,6 @@
-//! The lines of the audit trail, as they are written and as `lockwarden why` reads them. The committed
-//! schema is `docs/audit-record.schema.json`; what the JSON API tells of a lock is a [`Record`], too. A line is
-//! one of two things: what happened to a lock ([`Record`]), or what happened to the trail itself
-//! ([`Notice`]).
+//! The lines of the audit trail, as they are written and as `lockwarden why` reads them. The committed schema is
+//! `docs/audit-record.schema.json`; the JSON API also reports on locks as [`Record`]s. A line is one of two things: an
+//! event of a lock ([`Record`]), or an event of the trail itself ([`Notice`]).
 
 mod build;
 
@@ -10,37 +9,37 @@ use serde::{Deserialize, Serialize};
 use crate::clock::now_ms;
 use crate::text::numbers::utc;
 
-/// The version of the lines; it grows when a field changes its meaning or goes.
+/// The version of the lines; it is increased when a field changes its meaning or is removed.
 pub const VERSION: u32 = 1;
 
-/// What happened to a lock, or was kept from happening.
+/// What happened to a lock, or was prevented.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// The version of a line, its number from 1 (a gap is a loss), and `at` for people: the API leaves them out.
+    /// The version of a line, its number from 1 (a gap means lost lines), and `at` for people: the API leaves them out.
     #[serde(skip_serializing_if = "is_zero")]
     pub v: u32,
     #[serde(skip_serializing_if = "is_zero")]
     pub seq: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub time: String,
-    /// Unix ms of the proxy's clock.
+    /// Unix time, ms, by the proxy's clock.
     pub at: u64,
     /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `lease-lost`, `refused`,
     /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
     pub event: String,
-    /// The kind of an observation, or why something was not judged. Of an acquire `again`, `taken-over` or
-    /// `after-one-that-ran-out`, of a release `taken-over`, of `absent` `ran-out`, where that is so.
+    /// The kind of an observation, or why something was not judged. In special cases also: for an acquire `again`,
+    /// `taken-over` or `after-one-that-ran-out`, for a release `taken-over`, for `absent` `ran-out`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// What an error reply carries.
+    /// The id that an error reply carries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     pub namespace: String,
     pub mode: String,
     pub db: u32,
     pub key: String,
-    /// In upper case, as people know it.
+    /// In upper case, as usual.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +53,7 @@ pub struct Record {
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The rule of the policy, where a namespace has several.
+    /// The rule of the policy, if a namespace has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +61,7 @@ pub struct Record {
     /// The owner token's fingerprint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Of that token, bytes: the API leaves it out.
+    /// The length of that token, bytes; the API leaves it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_length: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +75,7 @@ pub struct Record {
     pub would_ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
-    /// The key that the command would write, where the lock guards it, and by which guard.
+    /// The key that the command would write, if the lock guards it, and the guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wrote: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +83,7 @@ pub struct Record {
     /// The fencing token of the writer's own lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_fence: Option<u64>,
-    /// How long the decision took, and how much of that until Redis had answered.
+    /// How long the decision took, and how much of that time passed until Redis replied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,41 +94,41 @@ pub struct Record {
     /// The lease before, or the connection's own, ran out unreleased.
     #[serde(skip_serializing_if = "is_zero")]
     pub ran_out: bool,
-    /// The lease replaced one, or was deleted by who replaces it.
+    /// The lease replaced another one, or was deleted by the client that replaces it.
     #[serde(skip_serializing_if = "is_zero")]
     pub taken_over: bool,
-    /// The lease was granted before, unheard.
+    /// The lease had been granted before, but its reply was lost.
     #[serde(skip_serializing_if = "is_zero")]
     pub again: bool,
     /// The proxy renews the lease.
     #[serde(skip_serializing_if = "is_zero")]
     pub kept_alive: bool,
-    /// The very connection holds the lock that it asked for.
+    /// The same connection holds the lock that it requested.
     #[serde(skip_serializing_if = "is_zero")]
     pub own: bool,
-    /// How many equal ones this line stands for; it shows the last of them.
+    /// How many equal records this line stands for; it shows the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeated: Option<u64>,
-    /// The ids that the others of them had.
+    /// The ids of the others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<String>,
-    /// What the policies were asked and said.
+    /// The questions to the policies, with their answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
 }
 
-/// Who it was, as it presented itself.
+/// The client, as it identified itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Client {
     /// The proxy's number for the connection: the API leaves it out here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// What tells one application from another: what the operator or the client calls it, or else its process, its user or its
-    /// host. A line leaves out what its name, user or address says already.
+    /// The application's name: given by the operator or the client, or else its process, its user or its host. A line
+    /// leaves it out if its name, user or address is the same.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub application: String,
-    /// Whether that is its process, of which policies are told nothing. Only lines say so.
+    /// Whether that name is its process, which policies do not see. Only lines have this field.
     #[serde(skip_serializing_if = "is_zero")]
     pub process: bool,
     pub address: String,
@@ -147,8 +146,8 @@ pub struct Client {
     pub certificate: Option<String>,
 }
 
-/// What a policy chain was asked, in the words of the contract in `wit/`, and what it said. The
-/// lock, its database and the client are the line's.
+/// A question to a policy chain, in the terms of the contract in `wit/`, and the answer. The lock, its database and the
+/// client are in the line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Question {
@@ -157,7 +156,7 @@ pub struct Question {
     pub(crate) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_length: Option<usize>,
-    /// What it looks like: `uuid`, `hex`, `number`, `deadline` or `other`.
+    /// The form of the token: `uuid`, `hex`, `number`, `deadline` or `other`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_class: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,16 +167,16 @@ pub struct Question {
     pub remaining_ms: u64,
     pub attempts: u32,
     pub now_ms: u64,
-    /// Other locks of its database that the connection holds, where a policy asked for them.
+    /// Other locks in its database that the connection holds, if a policy asked for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<String>,
-    /// How many its application holds.
+    /// The number of locks that its application holds.
     #[serde(skip_serializing_if = "is_zero")]
     pub held: u32,
     pub answer: Answer,
 }
 
-/// What the chain as a whole said.
+/// The answer of the whole chain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answer {
@@ -191,10 +190,10 @@ pub struct Answer {
     pub(crate) rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
-    /// The policy that did not answer, and how it failed.
+    /// The policy that failed, and how.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fault: Option<String>,
-    /// The chain that is to be in force later (`next`) said it.
+    /// Whether the answer is that of the `next` chain.
     #[serde(skip_serializing_if = "is_zero")]
     pub next: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,7 +214,7 @@ pub struct Answer {
     pub(crate) take_over: Option<String>,
 }
 
-/// What happened to the trail itself, or to what is in force.
+/// An event of the trail itself, or a change of what is in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Notice {
@@ -236,10 +235,10 @@ pub(crate) struct Notice {
     pub(crate) namespaces: Vec<InForce>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
-    /// Who ordered it: at the admin address only where from is known.
+    /// Who ordered it: for orders at the admin address, only their source is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<Client>,
-    /// How many lines could not be written.
+    /// The number of lines that could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<u64>,
 }
@@ -262,18 +261,18 @@ pub struct Policy {
     pub(crate) digest: String,
 }
 
-/// Whether a field says nothing, and is left out.
+/// Whether a field has no information and is left out.
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A command as people know it.
+/// A command in its usual spelling.
 pub fn shown_command(command: &str) -> Option<String> {
     (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
 }
 
 impl Notice {
-    /// One that happens now.
+    /// A notice about something that happens now.
     pub(crate) fn new(event: &str) -> Notice {
         let at = now_ms();
         Notice { v: VERSION, time: utc(at), at, event: event.to_owned(), ..Notice::default() }
@@ -282,7 +281,7 @@ impl Notice {
 
 /// A line with its number.
 pub(super) trait Numbered: Serialize {
-    /// Gives it its number.
+    /// Sets the number.
     fn number(&mut self, seq: u64);
 }
 

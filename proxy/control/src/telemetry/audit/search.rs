@@ -1,5 +1,5 @@
-//! Finds records in audit files, by their id or as the grant that they are about: the one that is named, and the full ones beside it. It
-//! reads line by line; a line that is no record (a torn one, another program's) is passed over.
+//! Finds records in audit files, by their id or as the grant of a lease. Searches the named file and the full ones
+//! beside it, line by line. A line that is no record (a torn one, or another program's) is skipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -22,21 +22,21 @@ pub struct Unreadable {
     source: io::Error,
 }
 
-/// Every record with this id, or that stands for one with it, from the oldest to the newest; and how
-/// many files were read. `-` is standard input.
+/// Every record that has this id or stands for one with it, from the oldest to the newest; and how many files were
+/// read. `-` is standard input.
 pub fn records_with(id: &str, files: &[PathBuf]) -> Result<(Vec<Record>, usize), Unreadable> {
     let has_it = |record: &Record| record.id.as_deref() == Some(id) || record.ids.iter().any(|known| known == id);
     records(id.as_bytes(), has_it, files)
 }
 
-/// The record of the grant that this one's lease began with, if it stands in one of these files.
+/// The record of the grant that began this record's lease, if one of these files has it.
 pub fn grant_of(record: &Record, files: &[PathBuf]) -> Option<Record> {
     let fence = record.fence?;
     let is_it = |other: &Record| {
         let same = (other.fence, &other.key, other.db) == (Some(fence), &record.key, record.db);
         same && other.event == "acquired"
     };
-    // What standard input said is gone.
+    // Standard input cannot be read a second time.
     let named = files.iter().filter(|path| path.as_os_str() != "-");
     let files: Vec<PathBuf> = named.cloned().collect();
     let (found, _) = records(fence.to_string().as_bytes(), is_it, &files).ok()?;
@@ -51,7 +51,7 @@ fn records(
     let finder = Finder::new(word);
     let mut found = Vec::new();
     let read = each_line(files, &mut |line| {
-        // Most lines are about other leases, and need no parser to say so.
+        // Most lines are about other leases, and this is found out without parsing them.
         if finder.find(line).is_some() {
             let record = serde_json::from_slice::<Record>(line).ok();
             found.extend(record.filter(|record| is_it(record)));
@@ -63,8 +63,8 @@ fn records(
     Ok((found, read))
 }
 
-/// Hands over each line of these files and of the full ones beside them, of each the oldest first, until that breaks; says how many
-/// files there were. `-` is standard input.
+/// Calls `each` with each line of these files and of the full ones beside them, the oldest files first, until it
+/// breaks. Returns the number of files. `-` is standard input.
 pub fn each_line(files: &[PathBuf], each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<usize, Unreadable> {
     let mut read = 0;
     for named in files {

@@ -1,8 +1,8 @@
-//! Where records go: a file that is rotated by its size, or standard output. Whatever the path names is
-//! written to: a device and a FIFO are, too, but not rotated.
+//! The target of records: a file that is rotated by its size, or standard output. The path may also name a device or a
+//! FIFO; these are not rotated.
 //!
-//! A record is never split over two writes, and part of one that found no room is taken back. So only the
-//! last line of a file can be torn, by a crash of the machine.
+//! A record is never split over two writes, and a part of one that found no room is removed again. So only the last
+//! line of a file can be torn, by a crash of the machine.
 
 use crate::config::Limits;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A rotation that failed is tried again after this time; until then the file grows.
+/// A failed rotation is retried after this time; until then the file grows.
 const ROTATE_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// See the module.
@@ -21,7 +21,7 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Writes the beginning of these whole lines, at least one of them; returns how many bytes.
+    /// Writes the first of these whole lines, at least one; returns the number of bytes written.
     pub(super) fn write(&mut self, lines: &[u8], now: Instant) -> io::Result<usize> {
         match self {
             Sink::File(file) => file.write(lines, now),
@@ -34,7 +34,7 @@ impl Sink {
         }
     }
 
-    /// Has the disk keep what was written, and goes back to the path if the file was moved.
+    /// Syncs to the disk, and reopens the path if the file was moved.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         match self {
             Sink::File(file) => file.settle(),
@@ -42,7 +42,7 @@ impl Sink {
         }
     }
 
-    /// It could not be written: the next try finds it by its path again.
+    /// Closes it after a failed write: the next try opens the path again.
     pub(super) fn close(&mut self) {
         match self {
             Sink::File(file) => file.open = None,
@@ -50,7 +50,7 @@ impl Sink {
         }
     }
 
-    /// Opens the file anew.
+    /// Reopens the file.
     pub(super) fn reopen(&mut self, limits: Limits) -> io::Result<()> {
         match self {
             Sink::File(file) => {
@@ -63,7 +63,7 @@ impl Sink {
     }
 }
 
-/// A file, opened when it is needed.
+/// A file that is opened when it is needed.
 pub(super) struct LogFile {
     path: PathBuf,
     limits: Limits,
@@ -75,7 +75,7 @@ pub(super) struct LogFile {
 struct Open {
     file: File,
     size: u64,
-    /// Whether it can be rotated, synced and cut.
+    /// Whether it can be rotated, synced and truncated.
     regular: bool,
     id: (u64, u64),
 }
@@ -85,7 +85,7 @@ impl LogFile {
         LogFile { path, limits, open: None, unsynced: false, not_rotated: None }
     }
 
-    /// Opens it now, so that a path which cannot be written is found at the start.
+    /// Opens it now, so that an unwritable path is found at the start.
     pub(super) fn opened(&mut self) -> io::Result<()> {
         if self.open.is_none() {
             self.open = Some(open(&self.path)?);
@@ -113,8 +113,8 @@ impl LogFile {
         let there = open.size + written as u64;
         open.size += whole as u64;
         if whole < written {
-            // During an upgrade another proxy writes here, too: what is behind ours stays, and a line
-            // that is torn then is ended when the file is opened anew.
+            // During an upgrade another proxy writes here too: its bytes after ours are kept, and a line that is torn
+            // by this gets its line end when the file is reopened.
             if open.file.metadata()?.len() == there {
                 open.file.set_len(open.size)?;
             } else {
@@ -139,13 +139,13 @@ impl LogFile {
         }
         self.opened()?;
         if let Some(open) = self.open.as_mut().filter(|open| open.regular) {
-            // It may have been cut, which `logrotate` calls copytruncate.
+            // It may have been truncated, as by `logrotate` with copytruncate.
             open.size = open.file.metadata()?.len();
         }
         Ok(())
     }
 
-    /// Where the files cannot be renamed, records go on into this one: better too long than none.
+    /// If the files cannot be renamed, records continue in this one: a file that is too long is better than none.
     fn rotate(&mut self, now: Instant) -> io::Result<()> {
         let regular = self.open.as_ref().is_some_and(|open| open.regular);
         let waits = |since: Instant| now.saturating_duration_since(since) < ROTATE_AGAIN_AFTER;
@@ -192,7 +192,7 @@ fn shift(path: &Path, keep: u32) -> io::Result<()> {
         }
     }
     fs::rename(path, rotated(path, 1))?;
-    // Fewer may be kept than before.
+    // The new limit may be lower than the old one.
     let mut n = keep + 1;
     while fs::remove_file(rotated(path, n)).is_ok() {
         n += 1;
@@ -201,7 +201,7 @@ fn shift(path: &Path, keep: u32) -> io::Result<()> {
 }
 
 fn open(path: &Path) -> io::Result<Open> {
-    // Opening a FIFO waits for its reader, unless told not to.
+    // Opening a FIFO waits for its reader, unless O_NONBLOCK is set.
     let mut file =
         OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)?;
     let there = file.metadata()?;
@@ -216,7 +216,7 @@ fn open(path: &Path) -> io::Result<Open> {
     Ok(Open { size, regular, id: (there.dev(), there.ino()), file })
 }
 
-/// Whether a file ends with a whole line, as it does unless the machine has crashed.
+/// Whether a file ends with a whole line, which it does unless the machine has crashed.
 fn ends_whole(path: &Path) -> io::Result<bool> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::End(-1))?;
@@ -225,7 +225,7 @@ fn ends_whole(path: &Path) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Writing has a thread of its own, which may wait.
+/// Makes writes blocking: they have a thread of their own, which may wait.
 fn wait_in_writes(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
     // SAFETY: the descriptor is open as long as `file` lives, and F_SETFL takes no pointer.

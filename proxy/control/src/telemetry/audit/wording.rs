@@ -1,5 +1,5 @@
-//! One record as a person reads it: what was sent, by whom, what stood in the way, what the policies
-//! said, what to do about it. `lockwarden why`, the API and the board all use these words.
+//! Explains one record to a person: what was sent, by which client, what was in the way, what the policies answered,
+//! and what to do about it. `lockwarden why`, the API and the board all use these words.
 
 use std::fmt::Write as _;
 
@@ -13,12 +13,12 @@ use crate::text::durations::duration;
 /// A record in words.
 pub struct Told {
     pub headline: String,
-    /// What each says about (`who`, `sent`, `do`), and the words.
+    /// The topic of each line (`who`, `sent`, `do`), and its text.
     pub lines: Vec<(&'static str, String)>,
 }
 
 impl Told {
-    /// For a terminal, under the id that was asked for.
+    /// The text for a terminal, with the requested id as its title.
     pub fn text(&self, id: &str) -> String {
         let mut text = format!("{id}: {}\n\n", self.headline);
         for (name, words) in &self.lines {
@@ -29,11 +29,11 @@ impl Told {
     }
 }
 
-/// The record with this id, or one that stands for it. `holder` was granted the lease that it is about.
+/// Explains the record that has this id or stands for it. `holder` was granted the lease that it is about.
 pub fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
     let mut lines = Vec::new();
     let mut say = |name: &'static str, words: String| {
-        // A policy's own words are text of others.
+        // A policy's own words come from others.
         let plain: String =
             words.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
         lines.push((name, plain));
@@ -149,7 +149,7 @@ fn sent(record: &Record) -> String {
     words
 }
 
-/// The lease that it was about.
+/// The lease that was in the way.
 fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
     let fence = record.fence.map(|fence| format!("fencing token {fence}"));
     let own = record.own_fence.map(|own| format!("this client's own had fencing token {own}"));
@@ -281,7 +281,7 @@ fn advice(record: &Record) -> Option<&str> {
             _ => "take the lock on the connection that writes, before it reads what it will write",
         });
     }
-    // What another policy wants, only its own words say.
+    // Only the other policy's own words say what it wants.
     let policy = record.policy.as_deref();
     if policy.is_some_and(|policy| !SHIPPED.contains(&policy)) {
         return record.detail.as_deref();
@@ -289,7 +289,7 @@ fn advice(record: &Record) -> Option<&str> {
     reason_of(record)?.advice()
 }
 
-/// Whose refusals have the reasons and the advice that are told here.
+/// The policies for whose refusals reasons and advice are given here.
 const SHIPPED: [&str; 5] = ["owner-token", "ttl-ceiling", "fencing", "scripts", "lockwarden"];
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
-//! The thread that writes records. A sink that cannot be written is said once in the log, tried again
-//! each second, and told in the trail itself when it works again, with the number of records that were
-//! lost.
+//! The thread that writes records. A failing sink is reported once in the log and retried every second. When it works
+//! again, this is recorded in the trail itself, with the number of lost records.
 
 use std::io;
 use std::sync::Arc;
@@ -13,23 +12,23 @@ use super::record::Notice;
 use super::sink::Sink;
 use crate::config::Limits;
 
-/// Bytes of records that are written at once.
+/// The most bytes of records in one write.
 const CHUNK: usize = 64 * 1024;
 
-/// Between two tries on a sink that cannot be written.
+/// The time between two tries on a failing sink.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Records are on the disk at most this long after they were written.
+/// Records are synced to the disk at most this long after they were written.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Writer {
     line: Arc<Line>,
     sink: Sink,
-    /// For the log.
+    /// The sink's name for the log.
     name: String,
     written: IntCounter,
-    /// What is being written, and how much of it is.
+    /// The bytes that are being written, and how many of them were.
     pending: Vec<u8>,
     done: usize,
     lost: u64,
@@ -54,7 +53,7 @@ impl Writer {
         }
     }
 
-    /// Writes until it is told to stop.
+    /// Writes until it is stopped.
     pub(super) fn run(mut self) {
         loop {
             let patience =
@@ -65,7 +64,7 @@ impl Writer {
             if stopping {
                 if !self.failing {
                     self.settle_at = Instant::now();
-                    // Records may have come while the last ones were written.
+                    // Records may have arrived while the last ones were written.
                     let rest = self.line.waiting.take(Duration::ZERO, true);
                     self.try_on(rest);
                 }
@@ -75,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Does this work, and what is left of the work before.
+    /// Does this work, and what remains of the earlier work.
     fn try_on(&mut self, work: Work) {
         if self.done == self.pending.len() {
             self.pending = work.lines;
@@ -143,7 +142,7 @@ impl Writer {
 
     fn failed(&mut self, error: &io::Error) {
         self.line.set_writable(false);
-        // Opened anew at the next try: the path may be another file by then.
+        // It is reopened at the next try: the path may be another file by then.
         self.sink.close();
         if !std::mem::replace(&mut self.failing, true) {
             tracing::error!(
@@ -162,7 +161,7 @@ impl Writer {
     }
 }
 
-/// As many of these lines as are written at once, at least one.
+/// As many of these lines as fit into one write, at least one.
 fn whole_lines(lines: &[u8]) -> &[u8] {
     if lines.len() <= CHUNK {
         return lines;

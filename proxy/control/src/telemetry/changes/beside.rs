@@ -1,4 +1,4 @@
-//! What a chain says that is asked beside the one in force, compared with that.
+//! Compares the answers of a `next` chain with those of the chain in force.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,10 @@ use crate::telemetry::audit::{Answer, shown_command};
 use crate::telemetry::vocabulary::NextAnswer;
 use crate::text::escape::spell;
 
-/// Different changes that are told apart in a namespace.
+/// The most different changes that are tracked in a namespace.
 const MAX_CHANGES: usize = 128;
 
-/// The comparison of two chains of one namespace since both are loaded as they are.
+/// The comparison of a namespace's two chains, since both were loaded in their present form.
 #[derive(Debug)]
 pub struct Beside {
     since: u64,
@@ -23,7 +23,7 @@ pub struct Beside {
     changes: Mutex<Changes>,
 }
 
-/// What was found so far.
+/// The results so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
     /// Unix ms.
@@ -33,12 +33,12 @@ pub struct Compared {
 }
 
 impl Beside {
-    /// Counts from now on.
+    /// Starts counting now.
     pub(crate) fn new() -> Beside {
         Beside { since: now_ms(), same: AtomicU64::new(0), changes: Mutex::new(Changes::at_most(MAX_CHANGES)) }
     }
 
-    /// Counts an answer of the chain in force and the other one's to the same question; says how they differ.
+    /// Counts the answers of the chain in force and the other one to the same question. Returns how they differ.
     pub fn compare(
         &self,
         (is, next): (&Decision, &Decision),
@@ -74,7 +74,7 @@ impl Beside {
         difference(is, next)
     }
 
-    /// What was found so far.
+    /// The results so far.
     pub fn found(&self) -> Compared {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         Compared { since: self.since, same: self.same.load(Ordering::Relaxed), changes: changes.listed() }

@@ -1,5 +1,5 @@
-//! What a chain's answer comes to: of a permit, the obligations that have an effect on this operation and this TTL. Two answers of equal
-//! effect are the same to a client.
+//! The effect of a chain's answer: for a permit, the obligations that matter for this operation and this TTL. Two
+//! answers with the same effect make no difference to a client.
 
 use lockwarden_lock::decision::Operation;
 
@@ -7,17 +7,17 @@ use crate::config::NEXT;
 use crate::telemetry::audit::Answer;
 use crate::text::durations::toml_duration;
 
-/// What an answer comes to.
+/// The effect of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Each wish with its value, where it has an effect.
+    /// Each obligation that has an effect, with its value.
     Permitted(Vec<(&'static str, String)>),
     Refused {
         reason: String,
         policy: String,
         rule: Option<String>,
     },
-    /// A policy did not answer: which, and how it failed.
+    /// A policy failed: which one, and how.
     NoAnswer(String),
 }
 
@@ -29,14 +29,14 @@ impl Effect {
         if answer.verdict == "deny" {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (reason, policy) = (text(&answer.reason), text(&answer.policy));
-            // The next version of a policy is that policy.
+            // A policy's next version counts as that policy.
             let policy = policy.strip_suffix(NEXT).unwrap_or(&policy).to_owned();
             return Effect::Refused { reason, policy, rule: answer.rule.clone() };
         }
         Effect::Permitted(wishes(answer, ttl_ms, operation))
     }
 
-    /// What is otherwise from one to the other, in words that are the same for equal changes.
+    /// The difference between two effects, in words that are the same for equal changes.
     pub fn change(&self, to: &Effect) -> String {
         let (Effect::Permitted(was), Effect::Permitted(is)) = (self, to) else {
             return format!("{} → {}", self.words(), to.words());
@@ -67,7 +67,7 @@ impl Effect {
     }
 }
 
-/// What a permit asks for that the operation is affected by.
+/// The obligations of a permit that have an effect on the operation.
 fn wishes(answer: &Answer, asked_ms: Option<u64>, operation: Operation) -> Vec<(&'static str, String)> {
     let is = |operations: &[Operation]| operations.contains(&operation);
     let leases = is(&[Operation::Acquire, Operation::TakeOver, Operation::Extend]);

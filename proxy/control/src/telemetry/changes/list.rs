@@ -1,15 +1,15 @@
-//! Changes by the words that tell them, each with its applications and an example.
+//! Changes by their description, each with its applications and an example.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Applications that are counted by name of one change.
+/// Applications that are counted by name for one change.
 const MAX_NAMES: usize = 100;
 /// The longest text of a change that is kept, in characters.
 const MAX_CHARS: usize = 300;
 
-/// Answers that are otherwise in the same way.
+/// Answers that differ in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     pub change: String,
@@ -19,12 +19,12 @@ pub struct Change {
     pub example: Example,
 }
 
-/// A question.
+/// One question, as an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Example {
     /// Unix ms.
     pub at: u64,
-    /// Its line in the audit trail; 0 where it was not read there.
+    /// Its line in the audit trail; 0 if it does not come from there.
     pub seq: u64,
     pub namespace: String,
     pub command: String,
@@ -34,20 +34,20 @@ pub struct Example {
 /// The changes so far.
 #[derive(Debug)]
 pub struct Changes {
-    /// How many are told apart; what comes beyond them is one.
+    /// How many are distinguished; all further ones are counted as one.
     most: usize,
     changes: Vec<Change>,
-    /// Which of them is told by these words.
+    /// The place of each change, by its description.
     places: BTreeMap<String, usize>,
 }
 
 impl Changes {
-    /// None yet, of so many at most.
+    /// An empty list of at most this many changes.
     pub fn at_most(most: usize) -> Changes {
         Changes { most, changes: Vec::new(), places: BTreeMap::new() }
     }
 
-    /// Counts a change, told by these words.
+    /// Counts a change with this description.
     pub fn add(&mut self, change: &str, application: &str, example: impl FnOnce() -> Example) {
         let change = short(change);
         let is_new = !self.places.contains_key(&change);
@@ -80,7 +80,7 @@ impl Changes {
     }
 }
 
-/// Counts one by its name; beyond a bound all others are one.
+/// Counts one by its name; beyond a limit all others share one entry.
 pub fn count(by_name: &mut BTreeMap<String, u64>, name: &str) {
     let name = short(name);
     let is_counted = by_name.contains_key(&name) || by_name.len() < MAX_NAMES;
@@ -88,7 +88,7 @@ pub fn count(by_name: &mut BTreeMap<String, u64>, name: &str) {
     *by_name.entry(name).or_default() += 1;
 }
 
-/// A text of which there may be anything, so that what is kept has a bound.
+/// A text, cut to a limited length, as it may contain anything.
 fn short(text: &str) -> String {
     text.chars().take(MAX_CHARS).collect()
 }

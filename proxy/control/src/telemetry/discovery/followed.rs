@@ -1,20 +1,20 @@
-//! Which keys are followed, as a sketch that answers in a few nanoseconds and never denies a key that is. It may say yes
-//! of another one, which costs a look (a Bloom filter with one function: Bloom, 1970).
+//! Which keys are tracked, as a sketch that answers in a few nanoseconds. It never misses a tracked key. It may report
+//! another key as tracked, which costs one examination (a Bloom filter with one function: Bloom, 1970).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockwarden_discovery::KeyHash;
 
-/// Bits of the sketch: with the keys that a collector follows at most, about half of them would be set.
+/// Bits of the sketch: with the most keys that a collector tracks, about half of them are set.
 const BITS: usize = 1 << 16;
 
-/// Two sketches, of which one after the other is made anew; a key is in both.
+/// Two sketches that are rebuilt in turn; a key is added to both.
 #[derive(Default)]
 pub(super) struct Followed {
     sketches: [Sketch; 2],
-    /// Which of them is made anew next.
+    /// Which of them is rebuilt next: the second if true.
     second: AtomicBool,
-    /// Some key is followed.
+    /// Whether any key is tracked.
     any: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ fn place(hash: KeyHash) -> (usize, u64) {
 }
 
 impl Followed {
-    /// Whether no key is.
+    /// Whether no key is tracked.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
@@ -57,13 +57,13 @@ impl Followed {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a key is in one of the sketches: the other may be in the making.
+    /// Whether a key is in one of the sketches: the other one may be being rebuilt.
     pub(super) fn has(&self, hash: KeyHash) -> bool {
         self.sketches.iter().any(|sketch| sketch.has(hash))
     }
 
-    /// Makes one of the sketches anew, of these keys and those that come meanwhile. What leaves them has left both after
-    /// the second time.
+    /// Rebuilds one of the sketches from these keys, and from those added meanwhile. A key that is no longer tracked
+    /// has left both sketches after the second rebuild.
     pub(super) fn renew(&self, followed: impl Iterator<Item = KeyHash>) {
         let second = self.second.fetch_xor(true, Ordering::Relaxed);
         let sketch = &self.sketches[usize::from(second)];

@@ -1,5 +1,5 @@
-//! Which scripts are about locks: to find out takes longer than to forward the call, so a text that never was is looked at
-//! no more.
+//! Remembers which scripts are about locks. To find that out takes longer than to forward the call, so a script that
+//! never was about locks is no longer examined.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -7,16 +7,16 @@ use dashmap::DashMap;
 use dashmap::mapref::one::Ref;
 use twox_hash::XxHash3_64;
 
-/// Texts and names that are remembered; beyond this limit a call is not looked at.
+/// Scripts, by text or digest, that are remembered; beyond this limit a call is not examined.
 const MAX_SCRIPTS: usize = 4_096;
-/// A text is looked at so often without a lock in it.
+/// How often a script is examined without finding a lock.
 const MAX_IN_VAIN: u8 = 8;
 
-/// By the hash of the text, or of the name.
+/// By the hash of the text, or of the digest.
 #[derive(Default)]
 pub(super) struct SeenScripts(DashMap<u64, AtomicU8>);
 
-/// Whether a script is like those that are about locks.
+/// What is known of one script.
 pub struct Likeness<'a>(Option<Ref<'a, u64, AtomicU8>>);
 
 /// It was seen to be about a lock.
@@ -36,13 +36,13 @@ impl SeenScripts {
 }
 
 impl Likeness<'_> {
-    /// Whether a call is worth a look.
+    /// Whether a call should be examined.
     pub fn is_worth_a_look(&self) -> bool {
         let seen = self.0.as_ref().map(|seen| seen.load(Ordering::Relaxed));
         seen.is_some_and(|seen| seen < MAX_IN_VAIN || seen == ABOUT_LOCKS)
     }
 
-    /// What a look showed.
+    /// Records whether an examination found a lock.
     pub fn showed(&self, a_lock: bool) {
         let Some(seen) = &self.0 else {
             return;
@@ -51,7 +51,7 @@ impl Likeness<'_> {
             true => seen.store(ABOUT_LOCKS, Ordering::Relaxed),
             false => {
                 let once_more = |seen: u8| (seen < MAX_IN_VAIN).then(|| seen + 1);
-                // One that was about a lock before stays so.
+                // A script that was about a lock before stays marked.
                 let _ = seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, once_more);
             }
         }

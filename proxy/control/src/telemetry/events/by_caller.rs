@@ -1,12 +1,13 @@
-//! Something that follows from who a client is, remembered by connection: to find it out takes longer than to look it up.
-//! It is found out anew when the client presents itself otherwise, and when its application may be called otherwise.
+//! A value that depends on the client's identity, stored per connection, because to compute it takes longer than to
+//! look it up. It is computed again when the client identifies itself differently, and when its application's name may
+//! have changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::event::{Caller, SessionNumber};
 
-/// Connections that are remembered; above that all are forgotten and seen anew.
+/// Connections that are remembered; beyond that all are forgotten and computed again.
 const MAX_CALLERS: usize = 1_024;
 
 /// See the module.
@@ -26,9 +27,9 @@ impl<T> Default for ByCaller<T> {
 }
 
 impl<T: Clone> ByCaller<T> {
-    /// What `find` says of this client.
+    /// The result of `find` for this client.
     pub fn of(&mut self, caller: &Arc<Caller>, find: impl FnOnce(&Caller) -> T) -> T {
-        // Taken first, so that a change while it is found out is noticed the next time.
+        // Read first, so that a change during the computation is noticed the next time.
         let stamp = caller.known_by.stamp();
         if let Some(known) = self.0.get(&caller.session)
             && Arc::ptr_eq(&known.caller, caller)

@@ -1,5 +1,4 @@
-//! One thing that happened to a lock, or was kept from happening. Owner tokens come in as
-//! fingerprints only.
+//! One thing that happened to a lock, or was prevented. Owner tokens occur only as fingerprints.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +24,11 @@ use crate::text::escape::spell;
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct LockEvent {
-    /// When, on this machine's clock that only goes on.
+    /// When, on this machine's monotonic clock.
     pub at: Instant,
     /// When, Unix time, ms.
     pub at_ms: u64,
-    /// What the error reply and the log line of a refusal carry.
+    /// The id in the error reply and the log line of a refusal.
     pub id: Option<Box<str>>,
     /// What.
     pub happened: EventKind,
@@ -39,41 +38,41 @@ pub struct LockEvent {
     pub mode: Mode,
     /// The lock.
     pub key: DbKey,
-    /// The command's name, lower case; empty for what no command did.
+    /// The command's name, lower case; empty if no command caused this.
     pub command: &'static str,
-    /// What the command means to a lock.
+    /// The command's operation on the lock.
     pub operation: Option<Operation>,
-    /// Who; `None`: the proxy noticed or did it itself.
+    /// The client; `None`: the proxy noticed or did it itself.
     pub caller: Option<Arc<Caller>>,
-    /// A former holder acted while another held the lock, whatever came of it.
+    /// A former holder acted while another held the lock, whatever the result.
     pub overlap: bool,
-    /// What a release was taken for that did not end the lease, or would not have.
+    /// How a release that did not end the lease, or would not have, was interpreted.
     pub stands_for: StandsFor,
     /// What was decided; `None` where nothing was judged.
     pub verdict: Option<Verdict>,
     /// The owner token that the command carries, or the lease got.
     pub token: Option<Fingerprint>,
-    /// The fencing token of the lease that this is about; of a refusal, the lock's newest.
+    /// The fencing token of the lease in question; for a refusal, the lock's newest.
     pub fence: Option<u64>,
     /// The TTL from now on, ms; 0 for none.
     pub ttl_ms: Option<u64>,
-    /// The TTL that was asked for, ms; 0 for none.
+    /// The requested TTL, ms; 0 for none.
     pub asked_ms: Option<u64>,
-    /// Where nothing is enforced: the terms that enforce mode would have given the lease instead.
+    /// Where nothing is enforced: the terms that the lease would have had in enforce mode.
     pub would_give: Option<EnforcedTerms>,
-    /// How long the lease has been held, ms; of a refusal, the lease that stood in the way.
+    /// How long the lease has been held, ms; for a refusal, the lease in the way.
     pub held_ms: Option<u64>,
-    /// The data that the command would write, where the lock guards some.
+    /// The data that the command would write, if the lock guards it.
     pub guarded: Option<Arc<GuardedData>>,
     /// How long the decision took; `None` where nothing was judged.
     pub took: Option<Took>,
-    /// What the policies were asked and said; empty unless a follower keeps that.
+    /// The questions to the policies and their answers; empty unless a follower stores them.
     pub asked: Box<[Asked]>,
 }
 
 impl LockEvent {
-    /// For a follower that keeps it for long: without what the policies were asked, and with a key of its own,
-    /// because a slice keeps the whole buffer that the client's bytes came in.
+    /// A copy for a follower that stores it for long: without the questions to the policies, and with a key of its own,
+    /// because a slice keeps the whole buffer of the client's bytes alive.
     pub fn in_short(&self, key: DbKey) -> LockEvent {
         LockEvent {
             at: self.at,
@@ -103,13 +102,13 @@ impl LockEvent {
 }
 
 impl LockEvent {
-    /// Whether it was refused, or would have been where nothing is enforced.
+    /// Whether it was refused, or would have been in enforce mode.
     pub fn is_refused(&self) -> bool {
         let verdict = self.verdict.as_ref();
         verdict.is_some_and(|verdict| verdict.reason.is_some())
     }
 
-    /// Something that happened to a lock of this namespace, of which no more is known.
+    /// Something that happened to a lock of this namespace, without further details.
     pub fn new(now: Moment, happened: EventKind, (namespace, mode): (Arc<str>, Mode), key: DbKey) -> LockEvent {
         LockEvent {
             at: now.at,
@@ -138,7 +137,7 @@ impl LockEvent {
     }
 }
 
-/// Data that only the holder of a lock may write, and who wanted to.
+/// Data that only the holder of a lock may write, and the attempt to write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardedData {
     /// The `[[guard]]`.
@@ -154,38 +153,38 @@ pub struct GuardedData {
 pub enum EventKind {
     /// A lease began.
     Acquired {
-        /// It is the lease that the client had been granted before without hearing of it.
+        /// It is the lease that the client had been granted before, but whose reply was lost.
         again: bool,
-        /// It replaced one whose deadline had passed, or, where nothing is enforced, any.
+        /// It replaced a lease whose deadline had passed; where nothing is enforced, any lease.
         replaced: bool,
-        /// The lease before ran out unreleased, unnoticed until now.
+        /// The lease before it expired unreleased, which was not noticed until now.
         ran_out: bool,
         /// Keep-alive renews it.
         kept: bool,
     },
     /// The lock is held.
     Contended {
-        /// This very connection does: several threads share it.
+        /// By this same connection, which several threads share.
         own: bool,
     },
-    /// The lease goes on with another TTL or value.
+    /// The lease continues with another TTL or value.
     Extended {
         /// Keep-alive renews it.
         kept: bool,
     },
     /// The lock is free now.
     Released {
-        /// Its deadline had passed, and a client that had read that deleted it.
+        /// Its deadline had passed, and it was deleted by a client that had read the deadline.
         taken_over: bool,
     },
-    /// There was no lease to release, extend or write over.
+    /// There was no lease to release, extend or overwrite.
     Absent {
-        /// The connection's own lease had run out, unnoticed until now.
+        /// The connection's own lease had expired, which was not noticed until now.
         ran_out: bool,
     },
-    /// A lease ran out before its holder gave it back, noticed by the proxy itself.
+    /// A lease expired before its holder released it; the proxy itself noticed.
     RanOut,
-    /// The server that became the primary does not have the lease.
+    /// The new primary does not have the lease.
     Lost,
     /// Nothing was done.
     Refused,
@@ -193,15 +192,16 @@ pub enum EventKind {
     Different,
     /// The command's own condition did not hold, or a script left the lock as it was.
     Unchanged,
-    /// The lease has no record: Redis alone answered.
+    /// The lease has no record: Redis alone decided.
     Ungoverned,
     /// Forwarded unjudged.
     Unjudged(UnjudgedWhy),
-    /// Forwarded as it came, though it was judged; what came of it is not known.
+    /// Forwarded unchanged, though it was judged; the result is unknown.
     Forwarded,
-    /// A lease was granted and given back, because too few replicas confirmed it: its client was told that it has not got it.
+    /// A lease was granted and released again, because too few replicas confirmed it: the client was told that it does
+    /// not hold the lock.
     Unconfirmed,
-    /// Redis answered with an error.
+    /// Redis replied with an error.
     Failed,
     /// A finding about how the lock is used.
     Observed(Observation),
@@ -212,7 +212,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The one word for it in the API and in the audit trail.
+    /// The word for it in the API and in the audit trail.
     pub fn word(self) -> &'static str {
         match self {
             EventKind::Acquired { .. } => "acquired",
@@ -240,35 +240,35 @@ impl EventKind {
 /// What was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Allowed, changed, refused, or only said to be refused in enforce mode.
+    /// Allowed, changed, refused, or, although in enforce mode, only reported as refused.
     pub kind: DecisionKind,
-    /// Why it was, or would have been, refused.
+    /// Why it was refused, or would have been.
     pub reason: Option<Reason>,
     /// By which policy.
     pub policy: Box<str>,
-    /// By which of its rules.
+    /// The rule of that policy.
     pub rule: Option<Box<str>>,
     /// The policy's own words.
     pub detail: Option<Box<str>>,
 }
 
 impl Verdict {
-    /// Allowed, as asked or with another TTL.
+    /// Allowed, unchanged or with another TTL.
     pub fn permitted(kind: DecisionKind) -> Verdict {
         Verdict { kind, reason: None, policy: "".into(), rule: None, detail: None }
     }
 
-    /// Refused, or only said to be.
+    /// Refused, or only reported as refused.
     pub fn refused(kind: DecisionKind, reason: Reason, policy: &str, detail: Option<&str>) -> Verdict {
         Verdict { kind, reason: Some(reason), policy: policy.into(), rule: None, detail: detail.map(Into::into) }
     }
 
-    /// By this rule of its policy.
+    /// Adds the rule of its policy.
     pub fn of_rule(self, rule: Option<&str>) -> Verdict {
         Verdict { rule: rule.map(Into::into), ..self }
     }
 
-    /// Let through where nothing is enforced.
+    /// Forwarded because nothing is enforced.
     pub fn would_refuse(denial: &Denial) -> Verdict {
         Verdict::refused(DecisionKind::WouldDeny, denial.reason, &denial.policy, denial.detail.as_deref())
             .of_rule(denial.rule.as_deref())
@@ -278,29 +278,29 @@ impl Verdict {
 /// How long a decision took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Took {
-    /// The policies, and making a step of what they said.
+    /// The policies, and making a plan step of their answers.
     pub judging: Duration,
-    /// From then on until Redis had answered. `None` where it had no part in the decision, and inside
-    /// a block, where its answer comes with all others at EXEC.
+    /// From then until Redis replied. `None` if Redis had no part in the decision, and inside `MULTI`, where its reply
+    /// comes with all others at EXEC.
     pub redis: Option<Duration>,
 }
 
 impl Took {
-    /// All of it.
+    /// The sum of both.
     pub(crate) fn whole(&self) -> Duration {
         self.judging + self.redis.unwrap_or_default()
     }
 }
 
-/// The user of a connection that has not logged in as another one.
+/// The user of a connection that has not logged in as another user.
 pub const DEFAULT_USER: &[u8] = b"default";
 
-/// This process's number for a session, or for the job of one that is gone; for as long as the process lives. On Redis, and
-/// to other proxies, a session goes by its `SessionId`.
+/// This process's number for a session, or for the job of a session that has ended; valid for the life of the process.
+/// On Redis, and to other proxies, a session is identified by its `SessionId`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionNumber(pub u64);
 
-/// A client, as it presented itself at that moment.
+/// A client, with the identity that it had at that moment.
 #[derive(Clone)]
 pub struct Caller {
     pub session: SessionNumber,
@@ -310,9 +310,9 @@ pub struct Caller {
     pub name: Bytes,
     /// The user that it logged in as.
     pub user: Bytes,
-    /// `CLIENT SETINFO`: its library and that one's version, spelled.
+    /// `CLIENT SETINFO`: its library and the library's version, escaped.
     pub library: Option<Arc<str>>,
-    /// What its application is known by beside that; may be learnt later.
+    /// What else is known of its application; may be learnt later.
     pub known_by: Arc<KnownBy>,
 }
 
@@ -323,16 +323,16 @@ impl fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// What tells one application from another: what the operator calls it; else the name that its connections
-    /// take, as it is, because whether `worker-7` is the seventh of several is for its owner to know; else the user,
-    /// where it logged in as one; else the name in its certificate; else its process, where that was found; else where it
-    /// comes from. It may be another one later: see [`KnownBy::stamp`].
+    /// The application's name, from the first of these that is known: the operator's name for it; the name that its
+    /// connections set, unchanged, because only its owner knows whether `worker-7` is the seventh of several; the user,
+    /// if it logged in as one; the name in its certificate; its process, if found; its address. It may change later:
+    /// see [`KnownBy::stamp`].
     pub fn application(&self) -> String {
         self.program().unwrap_or_else(|| self.steady_application())
     }
 
-    /// The same without its process, which is found a moment later, where no `[[application]]` goes by it. This is what policies
-    /// are told.
+    /// The same without its process, which is found a moment later, unless an `[[application]]` matched by it. This is
+    /// the name that policies get.
     pub fn steady_application(&self) -> String {
         if let Some(named) = self.named() {
             return named.to_string();
@@ -349,27 +349,27 @@ impl Caller {
         }
     }
 
-    /// What is known of its application beyond what the client says of itself: what the operator calls it, or, of a
-    /// nameless one, its process.
+    /// What is known of its application beyond what the client itself sends: the operator's name for it, or, for a
+    /// nameless client, its process.
     pub(crate) fn told_by_others(&self) -> Option<String> {
         self.named().map(|named| named.to_string()).or_else(|| self.program())
     }
 
-    /// The process of one that says nothing else of itself, where that was found.
+    /// The process of a client that sends no other identity, if it was found.
     pub fn program(&self) -> Option<String> {
         let program = self.known_by.program().filter(|_| self.is_nameless() && self.named().is_none())?;
         Some(program.label().to_owned())
     }
 
-    /// Whether it tells itself from others of its address: by its process, a name, or a user of its own.
+    /// Whether it differs from other clients with its address: by its process, a name, or a user of its own.
     pub fn is_distinctive(&self) -> bool {
         let is_known = matches!(self.known_by.process(), Process::Known(_));
         let has_user = !self.user.is_empty() && self.user != DEFAULT_USER;
         is_known || has_user || !self.name.is_empty()
     }
 
-    /// Whether both may be one client, as far as they tell: their users, names and addresses are equal, and their processes
-    /// are not known to differ. The scripts compare the same of a record (`kin`).
+    /// Whether both may be the same client, as far as is known: their users, names and addresses are equal, and their
+    /// processes are not known to differ. The scripts make the same comparison with a record (`kin`).
     pub fn may_be(&self, other: &Caller) -> bool {
         let processes = (self.known_by.process(), other.known_by.process());
         let differ = matches!(processes, (Process::Known(one), Process::Known(two)) if one != two);
@@ -378,7 +378,7 @@ impl Caller {
         !differ && certificate && looks(self) == looks(other)
     }
 
-    /// What the operator calls its application.
+    /// The operator's name for its application.
     pub fn named(&self) -> Option<Arc<str>> {
         self.known_by.named(&Looks {
             name: &self.name,
@@ -389,17 +389,17 @@ impl Caller {
         })
     }
 
-    /// Whether its process would tell more of it, and may be asked for.
+    /// Whether its process would identify it better, and may be looked up.
     pub fn wants_program(&self) -> bool {
         self.known_by.wants_program(|| self.is_nameless())
     }
 
-    /// Whether it cannot be told from others on its machine, because the proxy may not see its process.
+    /// Whether it cannot be distinguished from others on its machine, because the proxy may not inspect its process.
     pub fn is_hidden(&self) -> bool {
         self.known_by.is_hidden() && self.is_nameless()
     }
 
-    /// Whether it says nothing of itself that tells it from others, and has no certificate that does.
+    /// Whether it sends nothing that distinguishes it from others, and has no certificate that does.
     fn is_nameless(&self) -> bool {
         self.name.is_empty()
             && (self.user.is_empty() || self.user == DEFAULT_USER)
@@ -407,7 +407,7 @@ impl Caller {
     }
 }
 
-/// A plain entry, for the tests of what reads events.
+/// A plain entry, for tests of code that reads events.
 pub fn example(key: &'static str) -> LockEvent {
     let now = Moment { at: Instant::now(), unix_ms: 1_790_000_000_000 };
     let key = DbKey::new(0, Bytes::from_static(key.as_bytes()));

@@ -1,6 +1,6 @@
-//! What stands for an owner token wherever people see one: equal for equal ones, and of no use to who
-//! does not have the key. With the operator's key it is the same in every proxy that has it and after a
-//! restart; without one it is good for this process.
+//! The value shown to people in place of an owner token: equal for equal tokens, and of no use without the key. With an
+//! operator's key it is the same in every proxy with that key, and after a restart; without one it is valid for this
+//! process.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::random;
 
-/// Bytes that SHA-256 takes at a time.
+/// The size of one block of SHA-256, bytes.
 const BLOCK: usize = 64;
 
 /// Stands for an owner token.
@@ -25,13 +25,12 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Makes fingerprints with one key: the first eight bytes of SHA-256 over a block made of the key, and
-/// the owner token. The block is hashed once, here. What is cut off keeps anybody from going on with
-/// the hash where it ends.
+/// Makes fingerprints with one key: the first eight bytes of SHA-256 over a block made of the key, and the owner token.
+/// The block is hashed once, here. The rest of the hash is cut off, so that the hash cannot be continued from its end.
 pub struct Fingerprints(Sha256);
 
 impl Fingerprints {
-    /// With a key of this process alone.
+    /// With a key that only this process has.
     pub fn random() -> Fingerprints {
         let mut key = [0; 32];
         random::fill(&mut key);

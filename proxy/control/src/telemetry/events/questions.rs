@@ -1,6 +1,5 @@
-//! What a policy chain was asked about one operation, and what it answered: enough to ask another
-//! chain the same. Kept only where a follower wants it ([`super::EventLog::wants_questions_of`]); owner
-//! tokens are fingerprints here, too.
+//! The questions to a policy chain about one operation, with the answers: enough to ask another chain the same. Stored
+//! only if a follower needs it ([`super::EventLog::wants_questions_of`]); owner tokens are fingerprints here too.
 
 use std::cell::RefCell;
 
@@ -14,36 +13,36 @@ use lockwarden_rules::token_class;
 
 use super::fingerprint::{Fingerprint, Fingerprints};
 
-/// One question with its answer. The lock, its database and the client stand in the entry.
+/// One question with its answer. The lock, its database and the client are in the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What the command means for the lock.
+    /// The command's operation on the lock.
     pub(crate) operation: Operation,
     /// The value that the command stores or proves.
     pub(crate) owner_token: Option<Fingerprint>,
-    /// What it looks like.
+    /// The form of that value.
     pub(crate) token_class: &'static str,
-    /// The TTL that the command asks for.
+    /// The TTL that the command requests.
     pub(crate) ttl_ms: Option<u64>,
-    /// Proofs that hold as far as the proxy has seen.
+    /// Proofs, as far as the proxy could verify them.
     pub(crate) proofs: Proofs,
     /// Circumstances of the command.
     pub(crate) traits: Traits,
     /// The newest fencing token that the session was granted for the lock; 0 if none.
     pub(crate) fencing_token: u64,
-    /// What is left of the session's own lease; 0 if none.
+    /// The remaining TTL of the session's own lease, ms; 0 if none.
     pub(crate) remaining_ms: u64,
     /// Acquires of the lock by the session in the last ten seconds.
     pub(crate) attempts: u32,
-    /// The clock that the policies were shown, Unix ms.
+    /// The time that the policies got, Unix time, ms.
     pub(crate) now_ms: u64,
-    /// What the client holds, where the chain asked for that.
+    /// The locks that the client holds, if the chain asked for them.
     pub(crate) holdings: Option<Box<Holdings>>,
-    /// What the chain said.
+    /// The chain's answer.
     pub(crate) answer: Decision,
 }
 
-/// Asks a chain and notes what was said.
+/// Asks a chain, and records its answer.
 pub struct Recorder<'a> {
     chain: &'a mut dyn Decide,
     fingerprints: &'a Fingerprints,
@@ -61,7 +60,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Notes what a chain was told of a client, but for what stands in the entry.
+/// Records what a chain was told about a client, except what is in the entry.
 struct Noting<'a> {
     who: &'a dyn WhoAsks,
     holdings: RefCell<Option<Box<Holdings>>>,
@@ -105,8 +104,8 @@ impl Decide for Recorder<'_> {
     }
 }
 
-/// Those of a command's questions that were about its lock at this place: a command asks equally
-/// many about each of its locks, one lock after the other.
+/// The questions of a command about its lock at this place: a command asks equally many questions about each of its
+/// locks, one lock after the other.
 pub fn asked_about(asked: &[Asked], place: usize, locks: usize) -> Box<[Asked]> {
     let each = asked.len() / locks.max(1);
     let its = asked.get(place * each..(place + 1) * each);

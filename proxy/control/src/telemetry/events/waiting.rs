@@ -1,13 +1,13 @@
-//! What waits for a thread that sleeps while nothing does: any thread puts an entry in, one takes them all. `tests/wakeups`
-//! compiles this file with the types of loom and tries its steps in every order.
+//! A queue for a thread that sleeps while the queue is empty: any thread puts an entry in, and one thread takes them
+//! all. `tests/wakeups` compiles this file with loom's types and tries its steps in every order.
 
 use std::time::Duration;
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, Thread, park_timeout, sleep};
 
-/// Entries are taken at most this often, many at once.
+/// The shortest time between two takes; each takes all entries.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The thread looks at least this often.
+/// The longest time between two takes.
 const TICK: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -19,7 +19,7 @@ pub struct Waiting<T> {
     stopping: AtomicBool,
 }
 
-/// What waits, and how much has ever been put in.
+/// The waiting entries, and the number of all entries ever put in.
 pub(crate) struct Queue<T> {
     pub(super) entries: Vec<T>,
     pub(super) put: u64,
@@ -36,12 +36,13 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// From now on entries wait for this thread. To be called once.
+    /// From now on entries are stored for this thread. Call this once.
     pub(crate) fn wait_for(&self, thread: Thread) {
         self.thread.get_or_init(|| thread);
     }
 
-    /// Puts an entry in unless so many wait already; returns whether it did. Without a thread nothing is kept.
+    /// Puts an entry in unless `most` entries wait already; returns whether there was room. Without a thread nothing is
+    /// stored.
     pub fn put(&self, entry: T, most: usize) -> bool {
         let Some(thread) = self.thread.get() else {
             return true;
@@ -54,24 +55,24 @@ impl<T> Waiting<T> {
             queue.entries.push(entry);
             queue.put += 1;
         }
-        // One wake-up serves all that come in the pause after it.
+        // One wake-up serves all entries that arrive in the pause after it.
         if self.asleep.swap(false, Ordering::AcqRel) {
             thread.unpark();
         }
         true
     }
 
-    /// Exchanges what waits for an empty list; returns whether this is the last time.
+    /// Swaps the waiting entries for an empty list; returns whether this is the last time.
     pub(crate) fn take(&self, empty: &mut Vec<T>) -> bool {
-        // Said before the look, so that whoever puts an entry in after it wakes this thread. A store would do; loom takes
-        // it to come before exchanges that it cannot come before.
+        // Set before the queue is read, so that a thread that puts an entry in afterwards wakes this thread. A store
+        // would be enough, but loom lets it happen before exchanges that it cannot precede.
         self.asleep.swap(true, Ordering::AcqRel);
         let stopping = self.stopping.load(Ordering::Acquire);
         std::mem::swap(&mut self.queue().entries, empty);
         stopping
     }
 
-    /// Sleeps until something waits or some time is over; after there was something, for a short time.
+    /// Sleeps until an entry waits or the tick is over; after a busy turn, only for the short pause.
     pub(crate) fn rest(&self, was_busy: bool) {
         match was_busy {
             true => sleep(PAUSE),
@@ -79,7 +80,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Has the thread take what waits for the last time.
+    /// Makes the thread take the waiting entries for the last time.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.get() {

@@ -1,5 +1,5 @@
-//! Which lines are logged, and the change of that while the proxy runs. A filter is read strictly here: to the library
-//! a misspelled level is the name of a module, and everything else would fall silent.
+//! Which lines are logged, and how to change that while the proxy runs. A filter is parsed strictly here: the library
+//! would take a misspelled level for the name of a module, and all other lines would be lost.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use tracing_subscriber::EnvFilter;
 /// The longest filter in force, bytes.
 const MAX_FILTER: usize = 1_000;
 
-/// Words of a level.
+/// The names of levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Why the log stays as it is.
+/// Why the filter stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// A word that is neither a level nor a module with one.
@@ -20,13 +20,13 @@ pub enum FilterError {
          lockwarden_dataplane::session=debug"
     )]
     Word(String),
-    /// Nothing was said.
+    /// The order is empty.
     #[error("there is no level; try info or debug")]
     Nothing,
-    /// Changes for single modules have piled up.
+    /// Too many changes for single modules.
     #[error("the filter would be longer than {MAX_FILTER} bytes; give a level for all, such as info")]
     TooLong,
-    /// The library does not take it.
+    /// The library refuses it.
     #[error("{0}")]
     Library(String),
 }
@@ -37,7 +37,7 @@ pub(super) type Apply = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Syn
 /// The filter of the process's log.
 pub struct LogFilter {
     apply: Apply,
-    /// In force, as text.
+    /// The filter in force, as text.
     current: Mutex<String>,
 }
 
@@ -46,19 +46,19 @@ impl LogFilter {
         LogFilter { apply, current: Mutex::new(current) }
     }
 
-    /// What is in force.
+    /// The filter in force.
     pub fn current(&self) -> String {
         let current = self.current.lock();
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts an order into force and returns the filters before and after it. A level for all replaces everything; modules
-    /// alone are put over what is in force.
+    /// Applies an order, and returns the filters before and after it. A level for all modules replaces everything;
+    /// levels for single modules are added to the filter in force.
     pub fn change(&self, order: &str) -> Result<(String, String), FilterError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let next = changed(&current, order)?;
         let filter = EnvFilter::try_new(&next).map_err(|error| FilterError::Library(error.to_string()))?;
-        // Whoever reads the log is to find the change in it, so it is told while that is logged.
+        // Readers of the log must find the change in it, so it is logged while either filter lets it through.
         let is_told = tracing::enabled!(tracing::Level::WARN);
         let tell = || tracing::warn!(before = &**current, after = next, "log filter changed");
         if is_told {
@@ -97,7 +97,7 @@ fn changed(current: &str, order: &str) -> Result<String, FilterError> {
     }
 }
 
-/// The module that a word of a filter is about; `None`: all.
+/// The module that a word of a filter names; `None`: all modules.
 fn module(word: &str) -> Option<&str> {
     word.split_once('=').map(|(module, _)| module)
 }

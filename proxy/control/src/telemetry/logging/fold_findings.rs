@@ -1,6 +1,5 @@
-//! Folds what is observed about how clients use their locks: one line a kind, namespace and minute,
-//! with an example, which says how many it stands for. Counters are never folded, only lines. It
-//! reads no clock; the observer tells it the time.
+//! Folds observations about how clients use their locks: one line per kind, namespace and minute, with an example and
+//! the number of observations. Counters are never folded, only lines. It reads no clock; the caller passes the time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,32 +13,31 @@ use crate::telemetry::vocabulary::{Label, Observation};
 /// Lines about the same thing are at least this far apart.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Decides which observations get a line. Bounded by the namespaces of the configuration: quiet ones are
-/// forgotten after a minute.
+/// Decides which observations get a line. Bounded by the number of namespaces: quiet ones are forgotten after a minute.
 pub struct ObservationFolder(Mutex<Folder<(String, Observation), Untold>>);
 
-/// What no line has told of yet.
+/// The observations that are in no line yet.
 struct Untold {
     count: u64,
     last: Example,
 }
 
-/// Where something was observed.
+/// Where something was observed, as an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
     pub key: Bytes,
-    /// What the application calls itself.
+    /// The application's own name.
     pub name: Bytes,
     pub client: PeerAddress,
 }
 
-/// What one line says.
+/// The contents of one line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ObservationLine {
     pub namespace: String,
     pub(crate) kind: Observation,
     pub(crate) example: Example,
-    /// How many more of them there were since the last line.
+    /// How many further observations there were since the last line.
     pub(crate) repeated: u64,
 }
 
@@ -50,7 +48,7 @@ impl Default for ObservationFolder {
 }
 
 impl ObservationFolder {
-    /// Something was observed. Returns the line that it gets, if it gets one at once.
+    /// Adds an observation. Returns its line, if it gets one at once.
     pub fn observed(
         &self,
         namespace: &str,
@@ -74,8 +72,7 @@ impl ObservationFolder {
         }
     }
 
-    /// The lines of what was folded, where a minute has passed since the last one. To be called about
-    /// once a second.
+    /// The lines of folded observations, once a minute has passed since the last line. Call this about once a second.
     pub fn drain(&self, now: Instant) -> Vec<ObservationLine> {
         let mut folder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = Vec::new();
@@ -84,7 +81,7 @@ impl ObservationFolder {
                 namespace: namespace.clone(),
                 kind: *kind,
                 example: untold.last,
-                // The example is one of them itself.
+                // The example is one of the counted ones.
                 repeated: untold.count - 1,
             });
         });

@@ -1,6 +1,6 @@
-//! Folds repeated refusals: a client that retries in a loop gets one line a second, and that line
-//! says how many it stands for. Counters are never folded, only lines. It reads no clock and logs
-//! nothing; whoever refuses asks it first.
+//! Folds repeated refusals: a client that retries in a loop gets one line per second, with the number of refusals that
+//! it stands for. Counters are never folded, only lines. It reads no clock and logs nothing; code that refuses a
+//! command asks it first.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -14,36 +14,36 @@ use crate::telemetry::fold::{Folder, Turn};
 /// Lines about the same thing are at least this far apart.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Different refusals that are told apart at one time; past it, all new ones share one place, so a
-/// client with random keys cannot flood the log for longer than it takes to fill the map.
+/// The most different refusals that are tracked at one time. Beyond that all new ones share one place, so a client with
+/// random keys cannot flood the log for longer than it takes to fill the map.
 const PLACES: usize = 4096;
 
-/// Of a key in a line of folded refusals, bytes.
+/// The most bytes of a key in a line of folded refusals.
 const MAX_KEY: usize = 1_024;
 
-/// A refusal, as its line says it. Refusals that are equal share lines.
+/// A refusal, with the fields of its line. Equal refusals share lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Refusal<'a> {
-    /// Whose address it is.
+    /// The client's address.
     pub client: &'a str,
-    /// None where a command is refused for what it would do to many keys.
+    /// `None` if a command is refused for its effect on many keys.
     pub namespace: Option<&'a str>,
     pub key: &'a [u8],
     pub command: &'a str,
     pub reason: Reason,
-    /// In monitor mode it would have been refused.
+    /// In monitor mode, it would have been refused.
     pub mode: Mode,
 }
 
 /// Decides which refusals get a line.
 pub struct RepeatFolder {
     hasher: RandomState,
-    /// By a hash of the refusal, and one for all that have no place of their own. Two that collide share a line, which
-    /// does no harm.
+    /// By a hash of the refusal, with one place for all that have none of their own. Two refusals with the same hash
+    /// share a line, which does no harm.
     folder: Mutex<Folder<Option<u64>, Folded>>,
 }
 
-/// Refusals of one kind that no line has told of yet.
+/// Equal refusals that are in no line yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folded {
     /// The first of them; all others are equal, unless they are mixed.
@@ -54,9 +54,9 @@ pub struct Folded {
     command: String,
     reason: Reason,
     mode: Mode,
-    /// How many.
+    /// Their number.
     pub(crate) repeated: u64,
-    /// They had no place of their own, so they may be of any client, key and reason.
+    /// They had no place of their own, so clients, keys and reasons may differ.
     is_mixed: bool,
 }
 
@@ -68,8 +68,8 @@ impl Default for RepeatFolder {
 }
 
 impl RepeatFolder {
-    /// Whether this refusal gets a line: `Some(repeated)`, where `repeated` counts the same ones
-    /// since the last line, which got none.
+    /// Whether this refusal gets a line: `Some(repeated)`, where `repeated` counts the equal ones since the last line,
+    /// which got none.
     pub fn admit(&self, refusal: Refusal<'_>, now: Instant) -> Option<u64> {
         let own = Some(self.hasher.hash_one(refusal));
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,8 +84,8 @@ impl RepeatFolder {
         }
     }
 
-    /// Forgets what has been quiet for a second, and gives back what was folded there and would
-    /// otherwise never be told. To be called about once a second.
+    /// Forgets places that have been quiet for a second, and returns the refusals folded there, which would otherwise
+    /// be lost. Call this about once a second.
     pub fn drain(&self, now: Instant) -> Vec<Folded> {
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         folder.forget(now).collect()

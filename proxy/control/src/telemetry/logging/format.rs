@@ -1,6 +1,6 @@
-//! The text format: time, level, what happened, then `name=value` for who and where; and logfmt, where
-//! the first three are pairs as well. A value that could be mistaken, or could do something to a
-//! terminal, is quoted and escaped: keys are chosen by strangers. JSON comes from the library; what is odd in it is escaped, too.
+//! The text format: time, level, message, then fields as `name=value`; and logfmt, where the first three are pairs too.
+//! A value that is ambiguous, or that could control a terminal, is quoted and escaped: keys are chosen by strangers.
+//! JSON comes from the library; unusual characters in it are escaped too.
 
 use std::fmt::{self, Write as _};
 
@@ -53,7 +53,7 @@ where
     }
 }
 
-/// One event as JSON, with `\u` for what a terminal or a reader may take for something else.
+/// One event as JSON, with `\u` for characters that control a terminal or mislead a reader.
 pub(super) struct JsonLine<F>(pub(super) F);
 
 impl<S, N, F> FormatEvent<S, N> for JsonLine<F>
@@ -119,7 +119,7 @@ fn is_bare(value: &str) -> bool {
     !value.is_empty() && !value.contains(marks)
 }
 
-/// For the message: readable, but nothing that turns or moves what is shown.
+/// For the message: readable, but without characters that control or move the displayed text.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

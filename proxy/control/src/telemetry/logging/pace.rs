@@ -1,8 +1,8 @@
-//! One line a minute about one trouble, with the number of times that it happened. It logs nothing itself.
+//! One line per minute about one problem, with the number of times that it occurred. It logs nothing itself.
 
 use std::time::{Duration, Instant};
 
-/// Lines about the same trouble are so far apart.
+/// Lines about the same problem are at least this far apart.
 const LINES_APART: Duration = Duration::from_secs(60);
 
 /// See the module.
@@ -13,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// How often it happened since the last line, where it is time for one.
+    /// How often it occurred since the last line, if a line is due now.
     pub fn line(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.next.is_some_and(|next| now < next) {

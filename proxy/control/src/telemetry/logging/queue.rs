@@ -1,5 +1,5 @@
-//! The queue between those who log and the thread that writes. A full queue costs lines, which are
-//! counted and reported, and never time on the data path: a stuck terminal must not stop a lock.
+//! The queue between the threads that log and the thread that writes. If the queue is full, lines are dropped, counted
+//! and reported; the data path never waits: a stuck terminal must not stop a lock.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that may wait: some seconds of a busy log, a few MiB at most.
+/// The most lines that wait: some seconds of a busy log, a few MiB at most.
 const LINES: usize = 8192;
 
-/// How long the end of the process waits for the log.
+/// How long the process waits for the log when it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 enum Message {
     Line(Vec<u8>),
-    /// Answered when everything before it is written.
+    /// Answered when all lines before it are written.
     Flush(SyncSender<()>),
 }
 
-/// Where lines go in.
+/// The input of the queue.
 #[derive(Clone)]
 pub(super) struct LogQueue {
     sender: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Writes what is left when it is dropped.
+/// Writes the remaining lines when it is dropped.
 #[derive(Debug)]
 pub struct LogGuard {
     sender: SyncSender<Message>,
 }
 
-/// Starts the thread that writes. It ends when no logger is left, or with the process.
+/// Starts the writing thread. It ends when no logger is left, or with the process.
 pub(super) fn start(output: impl Write + Send + 'static) -> io::Result<(LogQueue, LogGuard)> {
     let (sender, receiver) = sync_channel(LINES);
     let queue = LogQueue { sender: sender.clone(), dropped: Arc::default() };
@@ -48,7 +48,7 @@ fn write_all(receiver: &Receiver<Message>, mut output: impl Write, dropped: &Ato
         let mut next = Ok(first);
         loop {
             match next {
-                // There is no way to tell of a log that cannot be written.
+                // A log that cannot be written cannot be reported anywhere.
                 Ok(Message::Line(line)) => drop(output.write_all(&line)),
                 Ok(Message::Flush(done)) => {
                     drop(output.flush());
@@ -62,7 +62,7 @@ fn write_all(receiver: &Receiver<Message>, mut output: impl Write, dropped: &Ato
         drop(output.flush());
         let lines = dropped.swap(0, Ordering::Relaxed);
         if lines > 0 {
-            // Through the queue like every other line: it has room now.
+            // Through the queue, like every other line: it has room now.
             tracing::warn!(lines, "log lines were dropped, the log is read too slowly");
         }
     }
@@ -109,7 +109,7 @@ impl Drop for LogGuard {
                 }
             }
         }
-        // Not written in time, or the thread is gone: nothing more can be done.
+        // Not written in time, or the thread has ended: nothing more can be done.
         let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
@@ -157,7 +157,7 @@ mod tests {
         for _ in 0..lines {
             (&queue).write_all(b"line\n").unwrap();
         }
-        // One line is in the hands of the thread, the rest has to fit.
+        // The thread has taken one line, the rest must fit into the queue.
         let dropped = queue.dropped.load(Ordering::Relaxed);
         assert!((99..=100).contains(&dropped), "{dropped}");
         drop(guard);

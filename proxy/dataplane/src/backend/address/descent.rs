@@ -1,5 +1,5 @@
-//! Asks a server that some sentinels name whether it goes on with the data of the primary before, over a connection of its own
-//! on which nothing else is said.
+//! Asks a server that some sentinels name whether it goes on with the data of the previous primary, over a connection
+//! of its own that is used for nothing else.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::backend::sentinel::{Lineage, Named};
 use crate::backend::server_info::role::{Role, RoleQuestion};
 
 impl Address {
-    /// Whether the server is a primary and proves its descent. A replica of ours has the data, too; it is not the one to follow.
+    /// Whether the server is a primary and proves its descent. A replica of the current primary has the data, too,
+    /// but must not be followed.
     pub(crate) async fn descends(
         &self,
         named: &Named,

@@ -1,4 +1,4 @@
-//! Which of a name's addresses is taken: servers that only say their role.
+//! Which of a name's addresses is taken: servers that only reply with their role.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -52,7 +52,7 @@ async fn of_several_addresses_the_primary_is_taken_for_clients_as_well() {
     assert_eq!(home(&own), primary);
     let known = backend.primary.load_full();
     assert_eq!(to_try(&addresses, known.as_deref()), [primary]);
-    // A name that does not lead there any more leads elsewhere.
+    // A name that does not resolve to it any more leads to another address.
     assert_eq!(to_try(std::slice::from_ref(&replica), known.as_deref()), std::slice::from_ref(&replica));
 }
 

@@ -1,6 +1,7 @@
-//! Which primaries of a cluster have been heard naming which. A replica takes the place of its primary by the votes of most
-//! primaries that have slots, and each of them votes only once it takes that one for failed. So as long as most of them name a primary,
-//! and do not say that it has failed, no other one was chosen: they are for a shard what sentinels are for a server.
+//! Which primaries of a cluster have been heard naming which. A replica takes the place of its primary by the votes
+//! of most primaries that have slots, and each of them votes only once it considers the old primary failed. So as
+//! long as most of them name a primary, and do not say that it has failed, no other one was elected: for a shard they
+//! are what sentinels are for a server.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::backend::sentinel::Named;
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     shards: BTreeMap<ShardId, Heard>,
-    /// When the primary of each shard was last asked, of those that have answered.
+    /// For each shard whose primary has answered: when it was last asked.
     answered: BTreeMap<ShardId, Instant>,
     /// When all were asked last.
     asked: Option<Instant>,
@@ -27,13 +28,13 @@ pub(super) struct Hearing {
 #[derive(Debug, Default)]
 struct Heard {
     primary: Option<Named>,
-    /// When that of each shard was last asked that has named it.
+    /// For each shard whose primary has named this one: when it was last asked.
     naming: BTreeMap<ShardId, Instant>,
     moments: Arc<HeardMoments>,
 }
 
 impl Hearing {
-    /// A node that was asked at this moment has told this, and the map has taken it in.
+    /// A node that was asked at this moment has reported this, and the map has taken it in.
     pub(super) fn told(&mut self, slots: &Slots, told: &[NodeLine], asked: Instant) {
         for (id, shard) in slots.shards() {
             let heard = self.shards.entry(id).or_default();
@@ -58,7 +59,7 @@ impl Hearing {
         }
     }
 
-    /// All have been asked, from this moment on: what follows from their answers.
+    /// All have been asked, beginning at this moment: draws the conclusion from their answers.
     pub(super) fn weigh(&mut self, slots: &Slots, asked: Instant) {
         self.asked = Some(asked);
         self.shards.retain(|id, _| slots.shards.contains_key(id));

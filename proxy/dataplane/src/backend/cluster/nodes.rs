@@ -1,5 +1,5 @@
-//! What a node of a cluster tells by `CLUSTER NODES`: a line a node, of its id, address, flags, the id of its primary, two times,
-//! its config epoch, the state of its link, and its slots.
+//! What a node of a cluster reports by `CLUSTER NODES`: one line for each node, with its id, address, flags, the id
+//! of its primary, two times, its config epoch, the state of its link, and its slots.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -8,16 +8,16 @@ use lockwarden_lock::companion::SLOTS;
 
 use crate::backend::conversation::{BackendError, Conversation};
 
-/// More nodes than this are not believed.
+/// A report of more nodes than this is not trusted.
 pub(crate) const MAX_NODES: usize = 1_000;
 
-/// What is told of one node.
+/// What is reported of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeLine {
     pub(crate) id: String,
-    /// Empty where the node that was asked does not know its own.
+    /// Empty if the node that was asked does not know its own address.
     pub(crate) ip: String,
-    /// The name that it announces, where it announces one.
+    /// The name that it announces, if it announces one.
     pub(crate) name: Option<String>,
     pub(crate) port: u16,
     /// It is the node that was asked.
@@ -25,22 +25,22 @@ pub(crate) struct NodeLine {
     pub(crate) is_primary: bool,
     /// The nodes have agreed that it has failed.
     pub(crate) has_failed: bool,
-    /// The id of the node that it follows.
+    /// The id of the primary that it replicates.
     pub(crate) follows: Option<String>,
-    /// Of two nodes that claim a slot the one with the higher epoch has it.
+    /// If two nodes claim a slot, the one with the higher epoch has it.
     pub(crate) epoch: u64,
     pub(crate) slots: Vec<RangeInclusive<u16>>,
-    /// Slots of these that are about to move away.
+    /// Those of its slots that are being moved away.
     pub(crate) leaving: Vec<u16>,
 }
 
 impl NodeLine {
-    /// Its IP address, where it is told.
+    /// Its IP address, if it was reported.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         self.ip.parse().ok().map(|ip: IpAddr| ip.to_canonical())
     }
 
-    /// Reads a line; `None` for what is none, and for a node whose address is not known.
+    /// Reads a line; `None` if it is no valid line, or for a node whose address is not known.
     fn read(line: &str) -> Option<NodeLine> {
         let mut words = line.split(' ');
         let (id, place, flags, follows) = (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -70,13 +70,13 @@ impl NodeLine {
     }
 }
 
-/// Reads the whole answer. `None` where it tells of no node, or of more than there can be.
+/// Reads the whole reply. `None` if it reports no node, or more than there can be.
 pub(crate) fn read(text: &str) -> Option<Vec<NodeLine>> {
     let nodes: Vec<NodeLine> = text.lines().take(MAX_NODES + 1).filter_map(NodeLine::read).collect();
     (!nodes.is_empty() && nodes.len() <= MAX_NODES).then_some(nodes)
 }
 
-/// Asks a node for what it knows of all nodes. An error is Redis's own, or says what is wrong with the answer.
+/// Asks a node for what it knows of all nodes. An error is Redis's own, or says what is wrong with the reply.
 pub(crate) async fn ask(own: &mut Conversation) -> Result<Result<Vec<NodeLine>, String>, BackendError> {
     let answer = own.ask(&["CLUSTER", "NODES"]).await?;
     if let Some(error) = answer.as_error() {

@@ -1,5 +1,5 @@
-//! Which primary of a cluster has which slots: put together from what nodes tell, as they decide it among themselves. For a slot the
-//! claim with the highest config epoch counts.
+//! Which primary of a cluster has which slots: put together from the nodes' reports, by the rule that the nodes use
+//! themselves. For each slot the claim with the highest config epoch counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,12 @@ use lockwarden_lock::companion::SLOTS;
 use super::nodes::NodeLine;
 use crate::backend::sentinel::{Named, Place};
 
-/// A primary and the replica that takes its place. Given once in a process.
+/// A primary and the replica that takes its place. The number is assigned by this process, and never twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(pub(super) u32);
 
 impl ShardId {
-    /// The only one where there is no cluster, and the first that is met in one.
+    /// The only shard without a cluster, and the first one that is met in a cluster.
     pub const FIRST: ShardId = ShardId(0);
 }
 
@@ -24,14 +24,14 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// One shard as it was told last.
+/// One shard as it was last reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Its epoch is that in which it became the primary of this shard.
+    /// Its epoch is the one in which it became the primary of this shard.
     pub primary: Named,
     /// The primary's id, and those of its replicas.
     pub(super) node: String,
-    /// What redirects may name the primary's host by.
+    /// The names and addresses by which redirects may name the primary's host.
     pub(super) hosts: Vec<String>,
     pub(super) replicas: Vec<String>,
     /// The primary's config epoch now.
@@ -57,17 +57,17 @@ impl Default for Slots {
     }
 }
 
-/// Who has a slot, while a map is put together.
+/// The owner of a slot, while a map is put together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// The node of this line.
     Told(usize),
-    /// The shard that had it, of which the node that was asked knows less than is known here.
+    /// The shard that had it: the node that was asked knows less about it than this process.
     Kept(ShardId),
 }
 
 impl Slots {
-    /// The shard that has this slot; `None` where no primary does.
+    /// The shard that has this slot; `None` if no primary has it.
     pub fn home(&self, slot: u16) -> Option<ShardId> {
         self.homes.get(usize::from(slot)).copied().flatten()
     }
@@ -82,7 +82,7 @@ impl Slots {
         self.shards.iter().map(|(id, shard)| (*id, shard))
     }
 
-    /// Those that have slots: their primaries choose who takes a failed one's place.
+    /// The shards that have slots: their primaries elect the replacement of a failed one.
     pub(crate) fn with_slots(&self) -> impl Iterator<Item = (ShardId, &Shard)> {
         self.shards().filter(|(_, shard)| shard.slots > 0)
     }
@@ -92,7 +92,7 @@ impl Slots {
         &self.places
     }
 
-    /// Whether this shard has any.
+    /// Whether this shard has any slots.
     pub(crate) fn has_slots(&self, shard: ShardId) -> bool {
         self.shards.get(&shard).is_some_and(|shard| shard.slots > 0)
     }
@@ -102,8 +102,9 @@ impl Slots {
         self.homes.iter().flatten().count()
     }
 
-    /// The map after one node has told this: `None` where nothing is new, or it knows of no slots. `at` is where that node was
-    /// asked; `by_name`: nodes are reached by the names that they announce, as their certificates have those.
+    /// The map after this report of one node: `None` if nothing is new, or the report names no slots. `at` is where
+    /// that node was asked; `by_name`: nodes are reached by the names that they announce, which are the names in
+    /// their certificates.
     pub(super) fn taken_in(&self, told: &[NodeLine], at: &Place, by_name: bool) -> Option<Slots> {
         if !told.iter().any(|node| node.is_primary && !node.slots.is_empty()) {
             return None;
@@ -146,7 +147,7 @@ impl Slots {
                 next.homes[slot] = id;
             }
         }
-        // Each node has an order of its own.
+        // Each node reports in an order of its own.
         let alive = told.iter().filter(|node| !node.has_failed);
         let mut places: Vec<(bool, Place)> = alive.map(|node| (!node.is_primary, place(node, at, by_name))).collect();
         places.sort();
@@ -169,13 +170,13 @@ impl Slots {
             let shard = before.and_then(|id| Some((id, self.shards.get(&id)?)));
             match (claim, shard) {
                 (Some(line), Some((id, shard))) => {
-                    // A node that is known no more has been taken out of the cluster.
+                    // A node that is not in the report has been taken out of the cluster.
                     let is_older = told[line].epoch < shard.epoch && of_id(&shard.node).is_some();
                     let is_another = told[line].id != shard.node;
                     Some(if is_another && is_older { Owner::Kept(id) } else { Owner::Told(line) })
                 }
                 (Some(line), None) => Some(Owner::Told(line)),
-                // The node that had it says so no more; or the node that was asked has not met it.
+                // Either the node that had it claims it no more, or the node that was asked has not met that node.
                 (None, Some((id, shard))) => of_id(&shard.node).is_none().then_some(Owner::Kept(id)),
                 (None, None) => None,
             }
@@ -183,7 +184,8 @@ impl Slots {
         claims.into_iter().zip(self.homes.iter().copied()).map(owner).collect()
     }
 
-    /// The shard whose primary this node is, or has taken the place of: it followed that one, or has all its slots.
+    /// The shard that this node is the primary of, or has become the primary of: it was a replica of the old primary,
+    /// or has all its slots.
     fn shard_of(&self, node: &NodeLine, owners: &[Option<Owner>], told: &[NodeLine]) -> Option<ShardId> {
         let own = self.shards.iter().find(|(_, shard)| shard.node == node.id);
         if let Some((id, _)) = own {
@@ -212,7 +214,7 @@ impl Slots {
     }
 }
 
-/// Where a node is reached. One that does not know its own address is where it was asked.
+/// Where a node is reached. A node that does not know its own address is where it was asked.
 fn place(node: &NodeLine, at: &Place, by_name: bool) -> Place {
     let name = node.name.as_ref().filter(|_| by_name);
     let host = match name {

@@ -1,6 +1,7 @@
 use super::*;
 
-/// The map after a node at `10.0.0.9:1` has told these lines: id, flags, primary, epoch and slots of each, at `10.0.0.<id>`.
+/// The map after a node at `10.0.0.9:1` has reported these lines: id, flags, primary, epoch and slots of each, at
+/// `10.0.0.<id>`.
 fn told(slots: &Slots, lines: &[(&str, &str, &str, u64, &str)]) -> Option<Slots> {
     let line = |(id, flags, follows, epoch, slots): &(&str, &str, &str, u64, &str)| {
         format!("{id} 10.0.0.{id}:7000@17000 {flags} {follows} 0 0 {epoch} connected {slots}\n")
@@ -98,7 +99,7 @@ fn a_slot_that_nobody_claims_is_served_by_nobody() {
     lines[2] = ("3", "master", "-", 3, "10923-16382");
     let slots = told(&three(), &lines).expect("it is new");
     assert_eq!((homes(&slots, EACH), slots.served()), ([Some(0), Some(1), None], 16_383));
-    // Who does not know the third node at all says nothing of its slots.
+    // A node that does not know the third node at all says nothing of its slots.
     let slots = told(&three(), &THREE[..2]);
     assert_eq!(slots.map_or(16_384, |slots| slots.served()), 16_384);
 }

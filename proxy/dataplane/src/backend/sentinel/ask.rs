@@ -17,17 +17,17 @@ use crate::backend::conversation::{BackendError, Conversation};
 use crate::backend::open_connections::OpenConnections;
 use crate::backend::own_login::OwnLogin;
 
-/// Longest name of a host.
+/// Longest name of a host, in bytes.
 const MAX_HOST: usize = 255;
-/// So many others are read of what one sentinel names.
+/// Most other sentinels that are read from one sentinel's answer.
 const MAX_OTHERS: usize = 64;
-/// Bytes of what names a sentinel: a SHA-1 in hexadecimal digits.
+/// Bytes of a sentinel's id: a SHA-1 in hexadecimal digits.
 const ID_BYTES: usize = 40;
 
-/// How sentinels are spoken with.
+/// How the proxy connects to sentinels.
 pub(super) struct Way {
     pub(super) login: Option<OwnLogin>,
-    /// How they are made sure of, where the URL says TLS.
+    /// How their identity is verified, if the URL asks for TLS.
     pub(super) connector: Option<Arc<Connector>>,
 }
 
@@ -45,8 +45,8 @@ impl SentinelConversation {
         within(self.ask_all(name)).await
     }
 
-    /// In one packet, so that the answers belong together: while a failover ends, a sentinel has the new epoch and still
-    /// tells the old address in its table.
+    /// In one packet, so that the replies belong together: at the end of a failover, a sentinel has the new epoch but
+    /// still the old address in its table.
     async fn ask_all(&mut self, name: &str) -> Result<Asked, SentinelError> {
         let mut requests = BytesMut::new();
         for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS"] {
@@ -57,14 +57,14 @@ impl SentinelConversation {
         let master = self.0.read().await.map_err(broken)?;
         let address = self.0.read().await.map_err(broken)?;
         let others = self.0.read().await.map_err(broken)?;
-        // Redis before 6.2 does not know the question, and a user may be forbidden it.
+        // Redis before 6.2 does not know the question, and a user may lack the right to it.
         let id = self.0.read().await.map_err(broken)?;
         let mut asked = read(&master, &address, &others, name)?;
         asked.id = id.as_bytes().and_then(|text| read_id(text));
         Ok(asked)
     }
 
-    /// Listens for failovers; nothing else can be asked from then on.
+    /// Subscribes to failovers; after that nothing else can be asked.
     pub(crate) async fn subscribe(&mut self) -> Result<(), SentinelError> {
         let subscribing = async {
             let words = ["SUBSCRIBE", "+switch-master"];
@@ -77,7 +77,7 @@ impl SentinelConversation {
         within(subscribing).await
     }
 
-    /// Waits for a failover to be told of.
+    /// Waits for the message of a failover.
     pub(crate) async fn hear(&mut self) -> Result<(), SentinelError> {
         loop {
             let frame = self.0.frame_within(Duration::from_secs(3600)).await;
@@ -134,7 +134,7 @@ fn lossy(text: &Bytes) -> String {
     text.escape_debug().to_string()
 }
 
-/// What the three answers say together.
+/// The result of the three replies together.
 fn read(master: &Value, address: &Value, others: &Value, name: &str) -> Result<Asked, SentinelError> {
     for answer in [master, address] {
         if let Some(text) = answer.as_error() {

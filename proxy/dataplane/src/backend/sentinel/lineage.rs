@@ -1,28 +1,29 @@
-//! How a server shows that it goes on with the data of the primary before: by the replication id that it had from it, or by
-//! the entry about the era that it has copied. What a sentinel says alone is followed only then.
+//! How a server proves that it goes on with the data of the previous primary: by the replication id that it had from
+//! that one, or by the entry about the era that it has copied. A server that only single sentinels name is followed
+//! only with this proof.
 
 use lockwarden_lock::era::Era;
 
 use crate::backend::info::info_field;
 
-/// What a successor of this primary can show.
+/// What a successor of this primary can prove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lineage {
-    /// Names its history of writes; empty where the proxy's user may not ask.
+    /// Names its history of writes; empty if the proxy's user may not ask.
     replication_id: String,
     /// Names the run of the server; empty likewise.
     run: String,
 }
 
 impl Lineage {
-    /// Of what the server answers to `INFO replication`, and the run that it is.
+    /// Read from the server's reply to `INFO replication`, and the id of its run.
     pub fn read(info: &str, run: &str) -> Lineage {
         let id = info_field(info, "master_replid:").unwrap_or_default();
         Lineage { replication_id: id.to_owned(), run: run.to_owned() }
     }
 
-    /// Whether a server that answers so goes on where this one was. One that was promoted keeps the id of the primary before
-    /// beside its own.
+    /// Whether a server with these replies goes on where this primary was. A replica that was promoted keeps the id
+    /// of the previous primary beside its own.
     pub(crate) fn is_continued(&self, info: &str, era: &str) -> bool {
         let ids = ["master_replid:", "master_replid2:"].map(|name| info_field(info, name));
         let by_id = !self.replication_id.is_empty() && ids.contains(&Some(&self.replication_id));

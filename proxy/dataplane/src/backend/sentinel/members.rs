@@ -1,6 +1,7 @@
-//! Which sentinels there are, and what each of them said last. Those of the backend's URL count always. One that others name
-//! counts once most of the URL's name it: so a foreign sentinel at an address of the URL does not bring its friends along.
-//! A sentinel that answers under two addresses, or under a name and its address, counts once.
+//! Which sentinels there are, and the last answer of each. Those of the backend's URL always count. A sentinel that
+//! others name counts once most of the URL's sentinels name it, so that a foreign sentinel at an address of the URL
+//! does not bring its friends along. A sentinel that answers under two addresses, or under a name and its address,
+//! counts once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,23 +11,23 @@ use lockwarden_lock::promise::most_since;
 use super::super::heard::HEARD_WITHIN;
 use super::named::{Named, Place, SentinelError};
 
-/// One that is not in the backend's URL, that the others have not named and that has not answered for so long, is gone: it
-/// was replaced, at another address.
+/// A sentinel that is not in the backend's URL, and that for this long was neither named by the others nor answered,
+/// is gone: it was replaced, at another address.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Another sentinel, as one names it.
+/// Another sentinel, as a sentinel names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Other {
     pub(crate) place: Place,
-    /// Names the sentinel, wherever it is.
+    /// The id of the sentinel, independent of its address.
     pub(crate) id: Option<String>,
 }
 
-/// What one sentinel says.
+/// The answer of one sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub(crate) named: Named,
-    /// Names the sentinel itself; Redis before 6.2 does not tell.
+    /// The id of the sentinel itself; Redis before 6.2 does not give it.
     pub(crate) id: Option<String>,
     /// The other sentinels that it knows.
     pub(crate) others: Vec<Other>,
@@ -35,7 +36,7 @@ pub struct Asked {
 /// See the module.
 pub(super) struct Members {
     by_place: BTreeMap<Place, Told>,
-    /// As many are known at most.
+    /// The most sentinels that are known.
     most: usize,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Members {
 struct Told {
     /// The backend's URL names it.
     configured: bool,
-    /// When those who named it were last asked.
+    /// When the sentinels that named it were last asked.
     named: Option<Instant>,
     id: Option<String>,
     last: Option<(Asked, Instant)>,
@@ -52,13 +53,13 @@ struct Told {
 }
 
 impl Told {
-    /// Whether it is one of those of which most have to be heard.
+    /// Whether it is one of the sentinels of which most have to be heard.
     fn counts(&self, now: Instant) -> bool {
         let known = self.named.max(self.asked());
         self.configured || known.is_some_and(|at| is_recent(at, now))
     }
 
-    /// When it was asked what it answered last.
+    /// When the question was sent to which it last gave an answer.
     fn asked(&self) -> Option<Instant> {
         self.last.as_ref().map(|(_, at)| *at)
     }
@@ -74,7 +75,7 @@ impl Told {
     }
 }
 
-/// One that says which others there are.
+/// A sentinel that says which others there are.
 struct Sayer<'a> {
     place: &'a Place,
     id: Option<&'a String>,
@@ -98,7 +99,7 @@ impl Members {
         Members { by_place: places.map(|place| (place, configured())).collect(), most }
     }
 
-    /// Where sentinels are asked.
+    /// The addresses of the sentinels.
     pub(super) fn places(&self) -> Vec<Place> {
         self.by_place.keys().cloned().collect()
     }
@@ -107,7 +108,7 @@ impl Members {
         self.by_place.contains_key(place)
     }
 
-    /// One was asked at this moment, and said this.
+    /// A sentinel was asked at this moment, and gave this answer.
     pub(super) fn answered(&mut self, from: &Place, asked: Asked, at: Instant) {
         let Some(told) = self.by_place.get_mut(from) else {
             return;
@@ -123,14 +124,14 @@ impl Members {
         }
     }
 
-    /// Whether each sentinel of the URL was asked once, with whatever came of it.
+    /// Whether each sentinel of the URL was asked once, with any result.
     pub(super) fn all_were_asked(&self) -> bool {
         self.by_place.values().filter(|told| told.configured).all(Told::was_asked)
     }
 
-    /// Takes in whom the others name, and forgets whom none of them does.
+    /// Takes in the sentinels that the others name, and forgets those that none of them names.
     fn learn(&mut self, now: Instant) {
-        // Who is asked first must not decide alone who the others are.
+        // The sentinel that is asked first must not decide alone which others there are.
         if !self.all_were_asked() {
             return;
         }
@@ -150,7 +151,7 @@ impl Members {
         self.by_place.retain(|_, told| told.counts(now));
     }
 
-    /// Whom most of those name who may say so, and when the last of these was asked.
+    /// The sentinels that most of those name that may name others, and when the last of these was asked.
     fn named_others(&self, now: Instant) -> Vec<(Other, Instant)> {
         let mut sayers = self.sayers(true, now);
         if sayers.is_empty() {
@@ -159,7 +160,7 @@ impl Members {
         let others = sayers.iter().flat_map(|sayer| sayer.others.iter());
         let others: BTreeMap<&Place, &Other> = others.map(|other| (&other.place, other)).collect();
         let found = others.into_iter().filter_map(|(place, other)| {
-            // None names itself.
+            // No sentinel names itself.
             let may_name = sayers.iter().filter(|sayer| !sayer.is(other)).count();
             let naming = sayers.iter().filter(|sayer| sayer.others.iter().any(|named| named.place == *place));
             let asked: Vec<Instant> = naming.map(|sayer| sayer.asked).collect();
@@ -169,7 +170,7 @@ impl Members {
         found.collect()
     }
 
-    /// Those who say which others there are.
+    /// The sentinels that say which others there are.
     fn sayers(&self, configured: bool, now: Instant) -> Vec<Sayer<'_>> {
         let each = self.counted(now).into_iter().filter(|(_, told)| told.configured || !configured);
         let saying = each.filter_map(|(place, told)| {
@@ -179,7 +180,7 @@ impl Members {
         saying.collect()
     }
 
-    /// Each of them once: of several addresses of one the first that is heard, or was heard last.
+    /// Each sentinel once: of several addresses of one, the first that is heard, or the one that was heard last.
     fn counted(&self, now: Instant) -> Vec<(&Place, &Told)> {
         let all: Vec<_> = self.by_place.iter().filter(|(_, told)| told.counts(now)).collect();
         let rank = |told: &Told| (told.fresh(now).is_some(), told.configured, told.asked());
@@ -201,7 +202,7 @@ impl Members {
         (self.fresh(now).len(), self.counted(now).len())
     }
 
-    /// Since when most of them have been heard naming this one.
+    /// Since when most of them have been heard naming this server.
     pub(super) fn heard_by_most(&self, named: &Named, now: Instant) -> Option<Instant> {
         most_since(self.counted(now).into_iter().map(|(_, told)| {
             let last = told.last.as_ref().filter(|(last, _)| last.named == *named);
@@ -216,7 +217,7 @@ impl Members {
         since.map(|since| since + HEARD_WITHIN)
     }
 
-    /// What each says now. Of one that is not heard: why, where that is known.
+    /// What each says now; for one that is not heard: why, if that is known.
     pub(super) fn said(&self, now: Instant) -> Vec<(Place, Result<Named, Option<SentinelError>>)> {
         let said = self.counted(now).into_iter().map(|(place, told)| {
             let fresh = told.fresh(now).cloned();
@@ -225,7 +226,7 @@ impl Members {
         said.collect()
     }
 
-    /// What those who are heard name, and how many of them do; most first, of equals the newest.
+    /// What the sentinels that are heard name, and how many of them do: most first, and among equals the newest.
     pub(super) fn ranking(&self, now: Instant) -> Vec<(Named, usize)> {
         let mut ranking: Vec<(Named, usize)> = Vec::new();
         for named in self.fresh(now) {
@@ -238,14 +239,14 @@ impl Members {
         ranking
     }
 
-    /// What most of all that are known name now.
+    /// The server that most of all known sentinels name now.
     pub(super) fn most_name(&self, now: Instant) -> Option<Named> {
         let (_, known) = self.heard(now);
         let first = self.ranking(now).into_iter().next();
         first.filter(|(_, number)| number * 2 > known).map(|(named, _)| named)
     }
 
-    /// What every sentinel of the URL says now, and every other that is heard, if all say the same.
+    /// The server that every sentinel of the URL names now, and every other that is heard, if all name the same.
     pub(super) fn all_name(&self, now: Instant) -> Option<Named> {
         let heard = self.ranking(now);
         let [(named, _)] = &heard[..] else {

@@ -1,5 +1,5 @@
-//! What a node of a cluster says of itself and of the others: which slots it has, in the lowest of which the proxies before it
-//! keep what is about no lock; and from where other nodes come that hand keys over to it.
+//! What a node of a cluster reports of itself and of the others: which slots it has, in the lowest of which the
+//! proxies keep the keys that belong to no lock; and the addresses of other nodes, which hand keys over to it.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use lockwarden_lock::companion::Home;
 use crate::backend::cluster::nodes::{self, NodeLine};
 use crate::backend::conversation::{BackendError, Conversation};
 
-/// What a node says.
+/// What a node reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
-    /// Where the keys stand that are about no lock; `None` where it has no slots.
+    /// Where the keys are kept that belong to no lock; `None` if it has no slots.
     pub home: Option<Home>,
     /// Addresses of all nodes.
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// Asks a node for what it says of itself.
+/// Asks a node for its report.
 pub async fn ask_node(own: &mut Conversation) -> Result<Result<NodeView, String>, BackendError> {
     let view = |nodes: Vec<NodeLine>| {
         of(&nodes).ok_or_else(|| "CLUSTER NODES does not say which line is about the node itself".to_owned())
@@ -25,19 +25,19 @@ pub async fn ask_node(own: &mut Conversation) -> Result<Result<NodeView, String>
     Ok(nodes::ask(own).await?.and_then(view))
 }
 
-/// Whether an error says no more than that the slot of a key is on its way to another node, or not served for a moment.
+/// Whether an error only says that the slot of a key is being moved to another node, or is not served for a moment.
 pub(crate) fn is_of_slot(error: &[u8]) -> bool {
     [&b"MOVED "[..], b"ASK ", b"TRYAGAIN", b"CLUSTERDOWN"].iter().any(|code| error.starts_with(code))
 }
 
-/// `None` where no line is about the node that was asked.
+/// `None` if no line is about the node that was asked.
 fn of(nodes: &[NodeLine]) -> Option<NodeView> {
     let own = nodes.iter().find(|node| node.is_asked)?;
     let addresses = nodes.iter().filter_map(NodeLine::address).collect();
     Some(NodeView { home: lowest(own).map(Home::of_slot), addresses })
 }
 
-/// Its lowest slot that does not move away; one that does may be gone with its keys.
+/// Its lowest slot that is not being moved away; one that is may be gone with its keys.
 fn lowest(node: &NodeLine) -> Option<u16> {
     let stays = |range: &std::ops::RangeInclusive<u16>| range.clone().find(|slot| !node.leaving.contains(slot));
     node.slots.iter().filter_map(stays).min()

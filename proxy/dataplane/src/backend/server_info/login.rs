@@ -1,5 +1,5 @@
-//! What the server lets a connection do that has not logged in. Only `NOAUTH` means that a password is
-//! wanted: a server that is loading, busy or full refuses as well, and says nothing about passwords.
+//! What the server allows a connection that has not logged in. Only `NOAUTH` means that a password is wanted: a
+//! server that is loading, busy or full refuses as well, and says nothing about passwords.
 
 use lockwarden_control::config::Listener;
 use lockwarden_control::net::listener::is_loopback;
@@ -8,11 +8,11 @@ use lockwarden_resp::Value;
 use crate::backend::address::Address;
 use crate::backend::conversation::{BackendError, Conversation};
 
-/// What the server lets a connection do that has not logged in.
+/// What the server allows a connection that has not logged in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WithoutLogin {
-    /// It has not said so yet.
+    /// It is not known yet.
     #[default]
     Unknown,
     /// No password is wanted, and the default user may do what it likes.
@@ -24,7 +24,7 @@ pub enum WithoutLogin {
 }
 
 impl WithoutLogin {
-    /// The same from the number that it was stored as.
+    /// The value for the number that it was stored as.
     pub(super) fn from_number(number: u8) -> WithoutLogin {
         const ALL: [WithoutLogin; 4] =
             [WithoutLogin::Unknown, WithoutLogin::Everything, WithoutLogin::Restricted, WithoutLogin::Nothing];
@@ -32,7 +32,7 @@ impl WithoutLogin {
         named.unwrap_or_default()
     }
 
-    /// Asks over a new connection. One that cannot be made says nothing.
+    /// Asks over a new connection. If none can be made, the result is `Unknown`.
     pub async fn ask(address: &Address) -> WithoutLogin {
         let Ok(stream) = address.connect().await else {
             return WithoutLogin::Unknown;
@@ -42,8 +42,8 @@ impl WithoutLogin {
         asked.unwrap_or_default()
     }
 
-    /// `HELLO` is answered whatever the server is doing, and whatever the default user may do, so its
-    /// answer is about the password alone. Old servers do not know it.
+    /// `HELLO` is answered whatever the server is doing, and whatever the default user may do, so its reply is about
+    /// the password alone. Old servers do not know it.
     async fn ask_over(stranger: &mut Conversation) -> Result<WithoutLogin, BackendError> {
         let hello = stranger.ask(&["HELLO"]).await?;
         let greeted = match hello.as_error() {
@@ -67,8 +67,8 @@ impl WithoutLogin {
     }
 }
 
-/// Why no client may be served, if so. Redis's protected mode refuses strangers by their address, and
-/// behind the proxy everybody comes from the proxy's, so the proxy has to do that job.
+/// Why no client may be served, if so. Redis's protected mode refuses clients without a login by their address.
+/// Behind the proxy all connections come from the proxy's address, so the proxy has to do that job.
 pub fn open_network_refusal(listeners: &[Listener], without_login: WithoutLogin, allow_open: bool) -> Option<String> {
     let mut addresses = listeners.iter().filter_map(|listener| listener.address.tcp());
     let listen = addresses.find(|address| !is_loopback(*address));

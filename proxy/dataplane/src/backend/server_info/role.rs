@@ -1,5 +1,5 @@
-//! Whether the server is the primary. Asked at each heartbeat, so that a server that was made a replica
-//! is left, and one that took its place behind the same name is found.
+//! Whether the server is the primary. This is asked at each heartbeat, so that the proxy leaves a server that was
+//! made a replica, and finds the one that took its place behind the same name.
 
 use lockwarden_resp::Value;
 use memchr::memmem;
@@ -7,26 +7,26 @@ use memchr::memmem;
 use crate::backend::conversation::{BackendError, Conversation};
 use crate::backend::info::info_field;
 
-/// What a server is in replication.
+/// The role of a server in replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It takes writes.
     Primary,
-    /// It follows another server.
+    /// It replicates another server.
     Replica,
-    /// It follows another server and takes writes all the same, as that one does: `replica-read-only no`, or KeyDB's
-    /// `active-replica yes`.
+    /// It replicates another server and takes writes nevertheless, as that one does: `replica-read-only no`, or
+    /// KeyDB's `active-replica yes`.
     WritableReplica,
     /// It does not say.
     Unknown,
 }
 
-/// The question that a server answers with its role. One that a server refuses is not asked again on
-/// the same connection.
+/// The question that a server answers with its role. A question that a server refuses is not asked again on the same
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleQuestion {
-    /// `HELLO`, which every user may send, and which a server answers that is loading, busy with a
-    /// script, or cut off from its primary.
+    /// `HELLO`: every user may send it, and a server answers it even while it is loading, busy with a script, or cut
+    /// off from its primary.
     Hello,
     /// `ROLE`, for servers that do not know `HELLO`.
     Role,
@@ -37,7 +37,7 @@ pub enum RoleQuestion {
 }
 
 impl RoleQuestion {
-    /// Asks for the role; remembers which question is answered.
+    /// Asks for the role; remembers which question the server answers.
     pub async fn ask(&mut self, own: &mut Conversation) -> Result<Role, BackendError> {
         while let Some(words) = self.words() {
             let answer = own.ask(words).await?;
@@ -50,7 +50,7 @@ impl RoleQuestion {
         Ok(Role::Unknown)
     }
 
-    /// The request; `None` where there is no question left.
+    /// The request; `None` if there is no question left.
     pub fn words(self) -> Option<&'static [&'static str]> {
         match self {
             RoleQuestion::Hello => Some(&["HELLO"]),
@@ -68,7 +68,7 @@ impl RoleQuestion {
         }
     }
 
-    /// What an answer says; `None` where this question is of no use with this server.
+    /// The role that a reply gives; `None` if this question is of no use with this server.
     pub fn read(self, answer: &Value) -> Option<Role> {
         if let Some(error) = answer.as_error() {
             return match is_of_replica(error) {
@@ -102,7 +102,7 @@ async fn takes_writes(own: &mut Conversation) -> Result<bool, BackendError> {
     Ok(info.is_some_and(|info| info_field(&info, "slave_read_only:") == Some("0")))
 }
 
-/// Whether an answer to `HELLO` is that of a node of a cluster.
+/// Whether a reply to `HELLO` is that of a node of a cluster.
 pub(super) fn is_cluster_node(hello: &Value) -> bool {
     field(hello, b"mode") == Some(b"cluster")
 }
@@ -128,7 +128,7 @@ pub fn is_of_replica(error: &[u8]) -> bool {
         || memmem::find(error, b" -MASTERDOWN ").is_some()
 }
 
-/// Whether an error is about what the server is doing now, and not about who asks or what.
+/// Whether an error is about what the server is doing now, and not about the user or the command.
 pub fn is_for_now(error: &[u8]) -> bool {
     error.starts_with(b"LOADING ") || error.starts_with(b"BUSY ")
 }

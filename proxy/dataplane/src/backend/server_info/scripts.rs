@@ -1,6 +1,6 @@
-//! Whether the server runs scripts, without which no lock can be governed. It may lack the commands for them, refuse them, or
-//! have ceased to run any: in cluster mode Valkey 9.1 does after one script with a command over two slots, until it is started
-//! again.
+//! Whether the server runs scripts, without which no lock can be governed. It may lack the commands for them, refuse
+//! them, or have ceased to run any: in cluster mode Valkey 9.1 runs no script any more after one script with a
+//! command over two slots, until it is started again.
 
 use lockwarden_lock::companion::Home;
 use lockwarden_lock::scripts::ONLY_READS;
@@ -9,17 +9,17 @@ use lockwarden_resp::Value;
 use crate::backend::conversation::{BackendError, Conversation};
 use crate::backend::rights::lacks_rights;
 
-/// Reads a key and says no more than that it could.
+/// Reads a key and returns only that it could.
 const READS: &str = "redis.call('EXISTS', KEYS[1]) return 1";
 
 /// Whether the server runs scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scripts {
-    /// It does, as far as anybody has seen.
+    /// It does, as far as has been seen.
     Run,
     /// It knows no `EVAL`, or no `EVALSHA`.
     Unknown,
-    /// It knows them, and refused a script to everybody.
+    /// It knows them, and refused a script to every user.
     Refused,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn is_missing(row: &Value) -> bool {
     row.as_items().is_none_or(<[Value]>::is_empty)
 }
 
-/// Whether the server knows the commands for scripts by their names. One that does not say is believed to.
+/// Whether the server knows the commands for scripts by their names. A server that does not say is assumed to.
 pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendError> {
     let found = own.ask(&["COMMAND", "INFO", "EVAL", "EVALSHA"]).await?;
     Ok(match found.as_items() {
@@ -37,7 +37,7 @@ pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, B
     })
 }
 
-/// Runs a script with a key, which says of itself that it only reads: so it does not wait while writes are paused, and a full
+/// Runs a script with a key, which is flagged as read-only: so it does not wait while writes are paused, and a full
 /// server runs it. Returns the error of a server that runs no script.
 pub(crate) async fn refusal_of_scripts(own: &mut Conversation, home: Home) -> Result<Option<String>, BackendError> {
     let text = [ONLY_READS, READS].concat();
@@ -45,7 +45,8 @@ pub(crate) async fn refusal_of_scripts(own: &mut Conversation, home: Home) -> Re
     Ok(refusal(&answer))
 }
 
-/// Whether an answer is that of a server which runs no script. Every other error is about this user, or about now.
+/// Whether a reply is that of a server that runs no script. Every other error is about this user, or about this
+/// moment.
 fn refusal(answer: &Value) -> Option<String> {
     let error = String::from_utf8_lossy(answer.as_error()?).into_owned();
     let is_about_scripts = error.starts_with("ERR ") && !error.starts_with("ERR unknown command");

@@ -1,5 +1,5 @@
-//! Steps about locks that clients of one thread send in one turn: from some number on they go as one script, which does for each of them what its
-//! own step would, or says that this is to be sent by itself.
+//! Steps about locks that clients of one thread send in one turn: from a certain number on they are sent as one
+//! script. It does for each of them what its own step would do, or returns that the step is to be sent by itself.
 
 use std::mem;
 
@@ -10,7 +10,7 @@ use memchr::memmem;
 
 use super::{Due, Inner, Place, wake};
 
-/// So few cost Redis no more each by itself. Tests send each step as a group.
+/// Fewer steps than this cost Redis no more if each is sent by itself. Tests send each step as a group.
 const LEAST: usize = if cfg!(debug_assertions) { 1 } else { 3 };
 
 /// See the module.
@@ -19,7 +19,7 @@ pub(super) struct Steps {
     waiting: Vec<(Place, Plan)>,
     /// The server knows the script by its name.
     is_known: bool,
-    /// The login may not have it run: each step goes by itself.
+    /// The user may not run it: each step is sent by itself.
     is_refused: bool,
 }
 
@@ -30,7 +30,7 @@ impl Steps {
 }
 
 impl Inner {
-    /// One more step of this turn.
+    /// Adds one more step of this turn.
     pub(super) fn add_step(&mut self, place: &Place, step: Plan) {
         let mut mailbox = place.borrow_mut();
         mailbox.due += 1;
@@ -38,7 +38,7 @@ impl Inner {
         self.steps.waiting.push((place.clone(), step));
     }
 
-    /// Puts the steps of this turn on their way.
+    /// Sends the steps of this turn.
     pub(super) fn put_steps(&mut self) {
         if self.steps.is_empty() {
             return;
@@ -54,17 +54,18 @@ impl Inner {
             });
         });
         steps.drain(..).for_each(|(place, _)| place.borrow_mut().has_step = false);
-        // Its memory is for the next turn.
+        // Its memory is used again in the next turn.
         self.steps.waiting = steps;
     }
 
-    /// Hands the answers out that a group has got. Returns false where they do not fit: what was done is not known.
+    /// Hands out the answers that a group has got. Returns false if they do not fit: then it is not known what was
+    /// done.
     pub(super) fn hand_out(&mut self, places: &[Place], answer: &[u8]) -> bool {
         let answers: Option<Vec<&[u8]>> = match answer[0] {
             b'*' => Elements::of(answer).map(|elements| elements.map(|range| &answer[range]).collect()),
-            // A script that ended midway, which ours do not.
+            // The error of a script that ended midway, which the proxy's scripts do not.
             b'-' if memmem::find(answer, b"user_script").is_some() => None,
-            // Redis did not begin with it, or the script found that it can do nothing.
+            // Redis did not start it, or the script found that it can do nothing.
             b'-' | b':' => {
                 self.steps.is_known &= !answer.starts_with(b"-NOSCRIPT");
                 self.steps.is_refused |= answer.starts_with(b"-NOPERM") || answer[0] == b':';

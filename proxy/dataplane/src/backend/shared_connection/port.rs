@@ -1,5 +1,5 @@
-//! A session's end of the shared connections of its kind: one for reads, one for writes. All that is
-//! under way for a session goes by one of them, so that its order is kept.
+//! A session's end of the shared connections of its kind: one for reads, one for writes. All that is under way for a
+//! session is on one of them, so that its order is kept.
 
 use std::cell::RefCell;
 use std::mem;
@@ -17,33 +17,33 @@ use crate::backend::profile::{Profile, Traffic};
 use crate::backend::server_info::Standing;
 use crate::backend::{Backend, pool};
 
-/// A client may say that a shared connection leads to a replica; one that was opened just now is not
-/// opened again for it.
+/// A client may report that a shared connection leads to a replica; a connection that was opened less than this ago
+/// is not replaced for that.
 const MIN_LIFE: Duration = Duration::from_secs(1);
 
-/// Steps of a session that go by themselves, at most, before a group is tried again.
+/// The most steps of a session that are sent by themselves before a group is tried again.
 const MOST_ALONE: u8 = 64;
 
 /// A session's end of a shared connection.
 pub struct Attachment {
     profile: Profile,
     backend: Arc<Backend>,
-    /// By which requests go.
+    /// The one in use.
     connection: Rc<SharedConnection>,
     /// The one for the other traffic, once that was needed.
     other: Option<Rc<SharedConnection>>,
     place: Rc<RefCell<Mailbox>>,
-    /// So many steps go by themselves, because groups were asked for the last ones in vain.
+    /// This many further steps are sent by themselves, because groups did not do the last ones.
     alone: u8,
     most_alone: u8,
 }
 
-/// Requests were sent whose replies do not come any more.
+/// Requests were sent whose replies will not come.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
 impl Attachment {
-    /// A place on the shared connection of this kind; `None` where there are too many kinds.
+    /// A place on the shared connection of this kind; `None` if there are too many kinds.
     pub fn new(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Attachment> {
         let connection = pool::connection(profile, traffic, backend)?;
         Some(Attachment {
@@ -57,18 +57,18 @@ impl Attachment {
         })
     }
 
-    /// What goes by the connection in use.
+    /// The traffic of the connection in use.
     pub(crate) fn traffic(&self) -> Traffic {
         self.connection.traffic
     }
 
-    /// In which the backend's name was looked up for it.
+    /// The era in which the backend's name was looked up for it.
     pub(crate) fn era(&self) -> u64 {
         self.connection.era
     }
 
-    /// Requests go by the connection for this traffic from now on. Only where no reply is due: order is
-    /// kept on one connection only. Where there are too many kinds, the one in use stays.
+    /// Requests use the connection for this traffic from now on. Only if no reply is due: order is kept on one
+    /// connection only. If there are too many kinds, the one in use stays.
     pub(crate) fn turn_to(&mut self, traffic: Traffic) {
         if self.connection.traffic == traffic || self.due() > 0 {
             return;
@@ -84,13 +84,12 @@ impl Attachment {
         &self.profile
     }
 
-    /// Why the requests that were sent last were not carried out, where that is known.
+    /// Why the requests that were sent last were not executed, if that is known.
     pub(crate) fn refusal(&self) -> Option<Bytes> {
         self.place.borrow().refusal.clone()
     }
 
-    /// Goes on by another connection where this one is gone; returns whether it was. Replies that were due
-    /// do not come.
+    /// Moves to another connection if this one is broken; returns whether it was. Replies that were due do not come.
     pub(crate) fn mend(&mut self) -> bool {
         let is_broken = self.place.borrow().broken;
         if is_broken {
@@ -99,7 +98,7 @@ impl Attachment {
         is_broken
     }
 
-    /// Whether one more request may be sent, besides so many that were taken and not sent yet.
+    /// Whether one more request may be sent, besides `unsent` that were taken and not sent yet.
     pub(crate) fn may_take(&self, unsent: u64) -> bool {
         let place = self.place.borrow();
         place.window.has_room(place.due + unsent)
@@ -110,7 +109,7 @@ impl Attachment {
         self.place.borrow_mut().window.wants_more();
     }
 
-    /// Whether the next request goes by a connection of the session's own.
+    /// Whether the next request uses a connection of the session's own.
     pub(crate) fn goes_alone(&self) -> bool {
         self.place.borrow_mut().window.goes_alone()
     }
@@ -125,14 +124,15 @@ impl Attachment {
         self.place.borrow().replies.len()
     }
 
-    /// Whether what is sent now is on its way to the server that the backend's name leads to. If not, the next look may find that it is.
+    /// Whether what is sent now goes directly to the server that the backend's name leads to. If not, the next call
+    /// may find that it does.
     pub(crate) fn is_ready(&mut self) -> bool {
         let is_had = self.connection.is_open() || pool::may_be_opened(&self.connection);
         is_had && self.follow_era() && self.connection.is_ready()
     }
 
-    /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
-    /// is no room; then `Attachment::poll_room` says when.
+    /// Puts whole requests on the connection, which will get `replies` replies. Takes nothing if there is no room;
+    /// then `Attachment::poll_room` says when there is.
     pub fn send(&mut self, requests: &mut BytesMut, replies: u64) {
         if !self.follow_era() {
             return;
@@ -141,7 +141,7 @@ impl Attachment {
         if inner.out.len() >= MAX_UNSENT {
             return;
         }
-        // Behind a step of its own, which is put on its way now.
+        // After this session's own step, which is sent now.
         if self.place.borrow().has_step {
             inner.put_steps();
         }
@@ -154,7 +154,8 @@ impl Attachment {
         wake(&mut inner.pump);
     }
 
-    /// Sends one step, with those of others if there are some. Takes it only where nothing of this session is due and there is room.
+    /// Sends one step, together with those of others if there are some. Takes it only if nothing of this session is
+    /// due and there is room.
     pub(crate) fn send_step(&mut self, step: &Plan) -> bool {
         if self.alone > 0 {
             self.alone -= 1;
@@ -172,20 +173,21 @@ impl Attachment {
         true
     }
 
-    /// A group has done a step of this session, or not: then more and more of its next ones go by themselves.
+    /// Notes whether a group has done a step of this session. If not, more and more of its next steps are sent by
+    /// themselves.
     pub(crate) fn was_in_group(&mut self, is_done: bool) {
         self.most_alone = if is_done { 0 } else { self.most_alone.saturating_mul(2).clamp(1, MOST_ALONE) };
         self.alone = self.most_alone;
     }
 
-    /// Whether the backend's name leads to another server by now, which is served.
+    /// Whether the backend's name leads to another server by now, and that is served.
     pub(crate) fn may_follow(&self) -> bool {
         let server = &self.backend.server;
         self.connection.era != server.era() && *server.standing() == Standing::Serving
     }
 
-    /// Goes by a connection to the server that the backend's name leads to now. Returns whether requests may be sent on it: what was
-    /// sent before has to be answered before, as order is kept on one connection only.
+    /// Moves to a connection to the server that the backend's name leads to now. Returns whether requests may be sent
+    /// on it: those that were sent before must be answered first, as order is kept on one connection only.
     pub(crate) fn follow_era(&mut self) -> bool {
         if self.connection.era != self.backend.server.era() {
             self.connection.retire();
@@ -205,8 +207,8 @@ impl Attachment {
         is_had
     }
 
-    /// This connection leads to a server that takes no writes any more: who has a request goes by
-    /// another one.
+    /// This connection leads to a server that takes no writes any more: sessions send their requests over another
+    /// one.
     pub(crate) fn leave_replica(&self) {
         if self.connection.opened.elapsed() >= MIN_LIFE {
             self.connection.retire();
@@ -224,7 +226,7 @@ impl Attachment {
         if has_room || place.broken {
             return Poll::Ready(());
         }
-        // Where it is retired, the last reply wakes this session anyway.
+        // If it is retired, the last reply wakes this session anyway.
         let is_known = |waiting: &Waker| waiting.will_wake(cx.waker());
         if !inner.retired && !inner.waiting.iter().any(is_known) {
             inner.waiting.push(cx.waker().clone());
@@ -232,7 +234,7 @@ impl Attachment {
         Poll::Pending
     }
 
-    /// Moves the replies that have come behind what is there already.
+    /// Moves the replies that have come to the end of `into`.
     pub(crate) fn poll_replies(&self, into: &mut BytesMut, cx: &Context<'_>) -> Poll<Result<(), Broken>> {
         let mut place = self.place.borrow_mut();
         if place.replies.is_empty() {
@@ -245,7 +247,7 @@ impl Attachment {
         place.taken += place.replies.len() as u64;
         if into.is_empty() {
             give_back(into);
-            // The buffer changes hands, so that no byte is copied.
+            // The buffers are swapped, so that no byte is copied.
             mem::swap(&mut place.replies, into);
         } else {
             into.extend_from_slice(&place.replies);
@@ -264,7 +266,7 @@ impl Drop for Attachment {
             other.give_place_up();
         }
         let mut place = self.place.borrow_mut();
-        // Replies that are due still come, because order is all that tells whose they are; the task drops
+        // Replies that are due still come, because only their order shows which session each is for; the task drops
         // them.
         place.gone = true;
         place.replies = BytesMut::new();

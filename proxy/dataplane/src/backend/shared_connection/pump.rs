@@ -1,4 +1,4 @@
-//! The task behind a shared connection: it writes what sessions have put on it, and hands replies out.
+//! The task behind a shared connection: it writes the requests of sessions, and hands out the replies.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,17 +20,17 @@ use super::stall::{End, Watch};
 use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register, wake};
 use crate::backend::{Backend, Link, pool};
 
-/// Replies that wait for one session, in bytes; above that everybody's wait, on a shared connection that gets no
-/// more requests.
+/// Bytes of replies that may wait for one session; beyond this limit the replies of all sessions wait, and the
+/// connection gets no more requests.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
-/// A client that takes none of those replies for so long, while others wait, is given up.
+/// A client that takes none of those replies for this long, while others wait, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The answer to a group is not longer than this, in bytes.
+/// The answer to a group has at most this many bytes.
 const MAX_OF_GROUP: usize = 64 * 1024;
 
-/// The life of a shared connection. It is connected when it has something to carry: many a client logs in or greets
-/// first, and then needs one of another kind.
+/// The life of a shared connection. It connects only when it has something to carry: many clients first log in or
+/// send `HELLO`, and then need a connection of another kind.
 pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>) {
     let is_needed = poll_fn(|cx| {
         let mut inner = connection.inner.borrow_mut();
@@ -49,7 +49,7 @@ pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>)
     pool::ended(&connection);
 }
 
-/// Until the connection ends. Each session that had a request gets an error, where it was refused.
+/// Serves until the connection ends. If it was refused, each session that had a request gets an error.
 async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Option<Bytes> {
     match backend.open(&connection.profile).await {
         Ok(link) => {
@@ -92,7 +92,7 @@ async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Opt
             }
             None
         }
-        // The upkeep connection says once that the backend is down.
+        // The upkeep connection logs once that the backend is down.
         Err(error) => {
             pool::could_not_be_opened(connection);
             tracing::debug!(%error, "no shared connection to the backend");
@@ -190,12 +190,12 @@ impl Pump {
         }
     }
 
-    /// Hands out what was read; answers whose place is too full for more.
+    /// Hands out what was read; returns the session whose mailbox is too full for more.
     fn route(&mut self) -> Result<Option<Rc<RefCell<Mailbox>>>, Ended> {
         while !self.from_backend.is_empty() {
             let mut inner = self.connection.inner.borrow_mut();
             let Some(due) = inner.due.front_mut() else {
-                // Redis says an error of its own accord when it is about to hang up.
+                // Redis sends an error unasked when it is about to close the connection.
                 return Err(match self.from_backend[0] {
                     b'-' => Ended::HungUp,
                     _ => Ended::Unasked,
@@ -206,7 +206,7 @@ impl Pump {
                 self.collect_answers()?;
                 continue;
             };
-            // How long a reply is shows only where it ends alone.
+            // The length of a reply is known only if the scan ends with that reply alone.
             let most = match self.scanner.at_frame_start() {
                 true => *frames,
                 false => 1,
@@ -225,7 +225,7 @@ impl Pump {
             drop(place);
             *frames -= skipped.frames;
             let slow = is_slow.then(|| of.clone());
-            // They may be long, so no other session is to stand behind them.
+            // They may be long, so no other session should queue behind them.
             let is_in_the_way = is_long && *frames > 0;
             if *frames == 0 {
                 inner.due.pop_front();
@@ -259,7 +259,7 @@ impl Pump {
         };
         let fits = inner.hand_out(&places, &self.of_group);
         if !fits {
-            // What was done is not known: these sessions end as all others do.
+            // It is not known what was done: these sessions end as all others do.
             inner.due.push_front(Due::Group(places));
             return Err(Ended::Unasked);
         }
@@ -268,8 +268,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
-    /// asked already; where nobody does, it may take its time.
+    /// Waits until a session has taken its replies. The connection is retired, so that other sessions wait only for
+    /// requests that they have sent already. If no other session waits, this one may take its time.
     async fn wait_for(&mut self, slow: &Rc<RefCell<Mailbox>>) {
         self.connection.retire();
         loop {

@@ -1,7 +1,7 @@
-//! A shared connection on which nothing comes though replies are due. It gets no more newcomers at once:
-//! whatever is the reason, they need not wait behind it. It is given up only where the backend answers
-//! the same kind of request over a new connection: a script that runs for long, held back writes
-//! (`CLIENT PAUSE`) and a server that stands still keep everybody waiting, and end by themselves.
+//! A shared connection on which nothing comes although replies are due. It gets no new sessions at once: whatever the
+//! reason is, they need not wait behind it. It is given up only if the backend answers the same kind of request over
+//! a new connection. A script that runs for long, writes that are held back (`CLIENT PAUSE`) and a server that stands
+//! still keep all connections waiting, and end by themselves.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,38 +17,38 @@ use super::SharedConnection;
 use crate::backend::profile::{Profile, Traffic};
 use crate::backend::{Backend, pool};
 
-/// Between two looks whether something has come.
+/// Between two checks whether something has come.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// After so many looks in vain the backend is asked whether it answers others, and again after as many
-/// more: after 10 s.
+/// After this many checks in vain (10 s) the backend is asked whether it answers on other connections, and again
+/// after as many more.
 const LOOKS_IN_VAIN: u32 = 20;
 
-/// Why a connection is of no use any more.
+/// Why a connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The backend answers others.
+    /// The backend answers on other connections.
     Frozen,
-    /// No client waits for what is due.
+    /// No client waits for the replies that are due.
     Forsaken,
 }
 
-/// Looks whether something comes on a shared connection. Its timer runs only while something is due.
+/// Checks whether something comes on a shared connection. Its timer runs only while a reply is due.
 pub(super) struct Watch {
     connection: Rc<SharedConnection>,
     backend: Arc<Backend>,
     timer: Pin<Box<Sleep>>,
     is_running: bool,
-    /// How often something has come, now and at the last look.
+    /// How often something has come, now and at the last check.
     came: u64,
     seen: u64,
     in_vain: u32,
     question: Option<Question>,
-    /// The backend has answered others since something came last. What it held back for this connection
-    /// may still be on its way: it goes on with both at the same moment.
+    /// The backend has answered on another connection since something came last. Replies that it held back for this
+    /// connection may still be under way: it goes on with both at the same moment.
     others_answered: bool,
 }
 
-/// Whether the backend answers others.
+/// The question whether the backend answers on other connections.
 struct Question {
     asked: Pin<Box<dyn Future<Output = bool>>>,
     /// How often something had come when it was asked.
@@ -81,7 +81,7 @@ impl Watch {
         {
             self.others_answered = is_answered && *came == self.came;
             (self.question, self.in_vain) = (None, 0);
-            // A whole look from now on.
+            // The next check begins a whole interval from now.
             self.is_running = false;
         }
         loop {
@@ -107,7 +107,7 @@ impl Watch {
         }
     }
 
-    /// Nothing has come since the last look.
+    /// Nothing has come since the last check.
     fn looked_in_vain(&mut self, cx: &mut Context<'_>) -> Option<End> {
         if self.connection.inner.borrow().due.is_empty() {
             return None;
@@ -133,10 +133,10 @@ impl Watch {
     }
 }
 
-/// Whether the backend answers a request of this traffic over a new connection. Where this user may
-/// not ask, the proxy's own asks.
+/// Whether the backend answers a request of this traffic over a new connection. If this user may not ask, the proxy's
+/// own user does.
 async fn is_answered(profile: Profile, traffic: Traffic, backend: Arc<Backend>) -> bool {
-    // Writes are held back for the one that may write, and it writes nothing.
+    // Redis holds it back while writes are held back, because it may write; but it writes nothing.
     let words: &[&str] = match traffic {
         Traffic::Reads => &["PING"],
         Traffic::Writes => &["EVAL", "return 1", "0"],

@@ -1,30 +1,32 @@
-//! How many requests of one session may be under way on a shared connection. The replies of others come behind theirs, and
-//! nothing that was sent can be called back, so they are bounded in bytes; but how long a reply is, nobody knows before it
-//! comes. So a session begins with one request at a time and gets more as it is seen that its replies are short.
+//! How many requests of one session may be under way on a shared connection. The replies to other sessions queue
+//! behind theirs, and a request that was sent cannot be called back, so the replies under way are bounded in bytes.
+//! But the length of a reply is unknown before it comes. So a session begins with one request at a time and gets more
+//! as its replies prove to be short.
 
 use std::mem;
 
 /// Requests that may be under way for a session whose replies are short: with [`MAX_SHORT`], 4 MiB of replies.
 const MAX_DUE: u64 = 64;
-/// A reply with more bytes is a long one: the next is asked for when it has come.
+/// A reply with more bytes is a long one: the next request is sent only when it has come.
 const MAX_SHORT: usize = 64 * 1024;
-/// A reply with more bytes keeps the replies behind it waiting: a session that had one uses a connection of its own for as many requests
-/// as [`BYTES_A_SHORT_ONE`] goes into its bytes.
+/// A reply with more bytes keeps the replies behind it waiting. A session that had one uses a connection of its own
+/// for as many requests as its bytes divided by [`BYTES_A_SHORT_ONE`].
 const MAX_TRAVELLING: usize = 1024 * 1024;
-/// After a long reply the session goes on with one request at a time for as many short ones as this goes into its bytes.
+/// After a long reply the session continues with one request at a time, for as many short replies as the long one's
+/// bytes divided by this.
 const BYTES_A_SHORT_ONE: usize = 1024;
 
 /// See the module.
 pub(super) struct Window {
-    /// So many.
+    /// The number of requests that may be under way.
     most: u64,
     /// The session had more to send.
     is_wanting: bool,
-    /// Short replies that have to come before it gets more again.
+    /// Short replies that must come before it gets more again.
     careful: u64,
-    /// Requests that go by a connection of its own before it shares one again.
+    /// Requests that use a connection of its own before it shares one again.
     alone: u64,
-    /// Bytes of a reply that has not come whole.
+    /// Bytes that have come of an incomplete reply.
     unfinished: usize,
 }
 
@@ -35,7 +37,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Whether one more may be sent where so many are due.
+    /// Whether one more may be sent while `due` are due.
     pub(super) fn has_room(&self, due: u64) -> bool {
         due < self.most
     }
@@ -45,15 +47,15 @@ impl Window {
         self.is_wanting = true;
     }
 
-    /// Whether the next request goes by a connection of its own, because a reply was so long that others waited for it.
+    /// Whether the next request uses a connection of its own, because a reply was so long that others waited for it.
     pub(super) fn goes_alone(&mut self) -> bool {
         let goes_alone = self.alone > 0;
         self.alone = self.alone.saturating_sub(1);
         goes_alone
     }
 
-    /// So many replies have come to their end, and so many bytes of them and of the next. Returns whether a long one was
-    /// among them.
+    /// This many replies were completed, and this many bytes came of them and of the next. Returns whether a long one
+    /// was among them.
     pub(super) fn came(&mut self, replies: u64, bytes: usize) -> bool {
         self.unfinished += bytes;
         if replies == 0 {

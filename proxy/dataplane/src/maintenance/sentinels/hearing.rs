@@ -1,5 +1,5 @@
-//! Says in the log when few sentinels are heard, none, or most again, and when some of them name another primary than the one
-//! that is followed; keeps the metrics about both.
+//! Logs when few sentinels are heard, none, or most again, and when some of them name another primary than the one
+//! that is followed; keeps the metrics for both.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use lockwarden_control::telemetry::metrics::Metrics;
 
 use crate::backend::sentinel::Sentinels;
 
-/// Sentinels tell one another of a failover within 2 s.
+/// Sentinels inform each other of a failover within 2 s.
 const DISSENT_AFTER: Duration = Duration::from_secs(5);
 
 /// How many sentinels are heard.
@@ -20,7 +20,7 @@ enum Loudness {
     None,
 }
 
-/// What was said last.
+/// What was last logged.
 #[derive(Default)]
 pub(super) struct Hearing {
     told: Loudness,
@@ -35,7 +35,7 @@ impl Hearing {
         metrics.sentinels_heard.set(i64::try_from(heard).unwrap_or(i64::MAX));
         metrics.sentinels_known.set(i64::try_from(known).unwrap_or(i64::MAX));
         if sentinels.named().is_none() {
-            // Until then no client is served, and that says why.
+            // Until then no client is served, and that is logged with the reason.
             return;
         }
         self.look_at_silence(sentinels, (heard, known));
@@ -63,7 +63,7 @@ impl Hearing {
                     "no sentinel is heard: the primary is served on, and a failover would not be noticed"
                 );
             }
-            // It was said already that none is.
+            // It was logged already that none is heard.
             Loudness::Few if before == Loudness::None => {
                 tracing::info!(name, heard, sentinels = known, "some sentinels are heard again, but not most of them");
             }

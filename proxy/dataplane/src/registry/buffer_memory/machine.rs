@@ -1,13 +1,13 @@
-//! How much memory this process may have: the machine's, or less where its control group says so.
+//! How much memory this process may have: the machine's, or less if its control group limits it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where nothing is known of the machine.
+/// Bytes, if nothing is known of the machine.
 const UNKNOWN: u64 = 2 << 30;
 
-/// One part in so many of the memory is for the buffers of clients. Memory that is given back is not free at
-/// once, and what is read grows by doubling.
+/// One part in this many of the memory is for the buffers of clients. Memory that is given back is not free at once,
+/// and read buffers grow by doubling.
 const SHARE: u64 = 4;
 
 /// What the buffers of clients may take by default.
@@ -20,7 +20,7 @@ pub(crate) fn usual_limit() -> usize {
 }
 
 fn limit_in(file: &Path) -> Option<u64> {
-    // "max" where there is none.
+    // "max" if there is no limit.
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
@@ -31,8 +31,8 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The files that may say a limit: of the group of this process and of those around it, of both versions. Inside a container
-/// the own group is often the root of what can be seen.
+/// The files that may contain a limit: of the group of this process and of those around it, in both versions of
+/// control groups. Inside a container the process's own group is often the root of what can be seen.
 fn groups(cgroup: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in cgroup.lines() {

@@ -1,5 +1,5 @@
-//! The kernel's table of all TCP sockets as text. Reading it costs by the number of sockets that the
-//! whole machine has, also of those that wait out their time: it is for where one cannot be asked for.
+//! The kernel's table of all TCP sockets as text. Reading it costs time for every socket of the whole machine,
+//! including those in TIME-WAIT: it is used only if a single socket cannot be asked for.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,7 +11,7 @@ use super::pair::Pair;
 /// The longest table that is read, in bytes: some 400,000 sockets.
 const MAX_TABLE: u64 = 64 << 20;
 
-/// The inodes of these clients' sockets, as far as there are such.
+/// The inodes of these clients' sockets, as far as they exist.
 pub(super) fn inodes(pairs: &HashSet<Pair>) -> HashMap<Pair, u64> {
     let mut inodes = HashMap::new();
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
@@ -25,8 +25,8 @@ pub(super) fn inodes(pairs: &HashSet<Pair>) -> HashMap<Pair, u64> {
     inodes
 }
 
-/// Both ends and the inode out of a row of the table, the row being the client's; `None` for a socket
-/// that no process has any more.
+/// Both ends and the inode, from the row of the client's socket in the table; `None` for a socket that belongs to no
+/// process any more.
 fn socket(row: &str) -> Option<(Pair, u64)> {
     let mut words = row.split_ascii_whitespace().skip(1);
     let client = address(words.next()?)?;

@@ -1,5 +1,5 @@
-//! A process of this machine as long as it lives, and the processes that it comes from. Whoever may not see a
-//! process's files may still see this much of it.
+//! A process of this machine during its lifetime, and its ancestor processes. This much can be seen even by a user
+//! who may not see a process's files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,33 +11,33 @@ use lockwarden_lock::token::Process;
 
 use super::namespaces::{MACHINE, PROCESS_NAMESPACE};
 
-/// The nearest ancestors that are looked at: a shell, its subshells, and what may stand between.
+/// The number of ancestors that are looked at, the nearest: a shell, its subshells, and what may be between.
 const MAX_ANCESTORS: usize = 8;
 
-/// For so long the processes that one comes from are not asked for again: clients that are started one after the other come from the
-/// same.
+/// For this long the ancestors of a process are not looked up again: clients that are started one after the other
+/// have the same ancestors.
 pub(super) const KEPT: Duration = Duration::from_secs(5);
 
-/// Processes whose origin is kept; above that all are forgotten and asked for anew.
+/// Processes whose ancestors are kept; beyond this limit all are forgotten and looked up again.
 const MAX_KEPT: usize = 1024;
 
-/// What was found lately of the processes that one comes from.
+/// The ancestors that were found lately, by process.
 static LATELY: LazyLock<Mutex<HashMap<Running, (Instant, Lineage)>>> = LazyLock::new(Mutex::default);
 
-/// The longest line that the kernel writes of a process, bytes: 52 numbers and a name.
+/// Bytes of the longest line that the kernel writes of a process: 52 numbers and a name.
 const MAX_STAT: usize = 2048;
 
-/// What is read of a program's name, bytes; the kernel keeps 15 and adds an end of line.
+/// Bytes of a program's name that are read; the kernel keeps 15 and adds an end of line.
 const MAX_PROGRAM: usize = 64;
 
-/// A process. Its number may be given to another one later, which began at another time.
+/// A process. Its number may be given later to another one, which has another start time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Running {
     number: u32,
     started: String,
 }
 
-/// What the kernel says of a process.
+/// What the kernel reports of a process.
 struct Stat {
     state: u8,
     parent: u32,
@@ -52,7 +52,7 @@ impl Running {
         Some(Running { number, started })
     }
 
-    /// The same, with the number of its parent, if it has one that is no init.
+    /// The same, with the number of its parent, if it has one that is not init.
     pub(super) fn with_parent(number: u32) -> Option<(Running, Option<u32>)> {
         let stat = stat(number)?;
         let parent = (stat.parent > 1).then_some(stat.parent);
@@ -60,12 +60,12 @@ impl Running {
         Some((Running { number, started }, parent))
     }
 
-    /// What tells it from every other process, of other machines, too.
+    /// An id that differs from that of every other process, on other machines, too.
     pub fn process(&self) -> Process {
         Process::of(&[&MACHINE, PROCESS_NAMESPACE.as_bytes(), &self.number.to_be_bytes(), self.started.as_bytes()])
     }
 
-    /// Its number, which means it as long as it is alive.
+    /// Its number, which is unique while it is alive.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -84,12 +84,12 @@ impl Running {
 
     pub(crate) fn is_alive(&self) -> bool {
         let stat = stat(self.number);
-        // A dead one may stand there until its parent takes note.
+        // A dead one may be listed until its parent collects its status.
         stat.is_some_and(|stat| stat.started == self.started && !b"ZXx".contains(&stat.state))
     }
 
-    /// The process and those that it comes from, the nearest first, as far as they are of one session: what started that
-    /// (a terminal, cron, a service manager) works on when all this is over.
+    /// The process and its ancestors, the nearest first, as far as they belong to one session: what started that
+    /// session (a terminal, cron, a service manager) works on when all this is over.
     pub fn lineage(&self) -> Lineage {
         if let Some(known) = self.lineage_lately().filter(|_| self.is_alive()) {
             return known;
@@ -103,7 +103,7 @@ impl Running {
             if lineage.processes.len() > MAX_ANCESTORS {
                 return lineage;
             }
-            // It was there a moment ago: its child was another one's by now, had it ended before.
+            // The parent was there a moment ago: had it ended before, its child would have another parent by now.
             let Some(stat) = stat(parent) else {
                 return lineage;
             };
@@ -126,7 +126,7 @@ impl Running {
         lineage
     }
 
-    /// The same, where it was found lately.
+    /// The same, if it was found lately.
     fn lineage_lately(&self) -> Option<Lineage> {
         let lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
         let (found, lineage) = lately.get(self)?;
@@ -135,7 +135,7 @@ impl Running {
 }
 
 impl Lineage {
-    /// Keeps it for a while, where it is whole: for its process and for those that it comes from.
+    /// Keeps a complete lineage for a while: for its process and for its ancestors.
     fn keep(&self) {
         if !self.is_whole {
             return;
@@ -155,17 +155,17 @@ impl Lineage {
     }
 }
 
-/// A process and those that it comes from.
+/// A process and its ancestors.
 #[derive(Clone, Debug, Default)]
 pub struct Lineage {
     /// The nearest first.
     pub(crate) processes: Vec<Running>,
-    /// All of them could be looked at. Where not, one that is missing proves nothing.
+    /// All of them could be looked at. If not, a missing one proves nothing.
     pub(crate) is_whole: bool,
 }
 
 fn stat(number: u32) -> Option<Stat> {
-    // In one read: asking for the size of such a file first, and for its end, asks the kernel five times.
+    // In one read: asking first for the size of such a file, and then for its end, takes five calls of the kernel.
     let mut text = [0; MAX_STAT];
     let mut file = fs::File::open(format!("/proc/{number}/stat")).ok()?;
     let length = file.read(&mut text).ok()?;

@@ -1,4 +1,4 @@
-//! Which connection is meant.
+//! The two ends that identify a connection.
 
 use std::net::SocketAddr;
 

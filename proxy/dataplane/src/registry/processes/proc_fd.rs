@@ -1,7 +1,7 @@
-//! Who has a socket open: the links in `/proc/*/fd`, which name sockets by inodes. A link is read where
-//! the socket was seen before, then where the process opened its last ones, and only then are all
-//! files of a process gone through. Whatever is remembered says only where to look first: a process
-//! is named because a link that was read now names the socket.
+//! The process that has a socket open: the links in `/proc/*/fd` name sockets by inodes. A link is read first where
+//! the socket was seen before, then where the process opened its last ones, and only then are all files of a process
+//! gone through. What is remembered only says where to look first: a process is named only because a link that was
+//! read now names the socket.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::{ErrorKind, Read as _};
@@ -12,20 +12,21 @@ use lockwarden_lock::token::Process;
 
 use super::lineage::Running;
 
-/// Processes that are remembered, those that were found last.
+/// Processes that are remembered: those that were found last.
 const MAX_KNOWN: usize = 1024;
-/// Sockets whose places are remembered; above that all are forgotten and seen anew.
+/// Sockets whose places are remembered; beyond this limit all are forgotten and found again.
 const MAX_SEEN: usize = 16_384;
-/// Files of a process in which sockets were found last. A process opens a connection in the lowest number
-/// that is free: one that was free before, or the next.
+/// Files of a process in which sockets were found last. A process opens a connection under the lowest free number:
+/// one that was freed before, or the next.
 const MAX_LATELY: usize = 8;
-/// So many behind the last of them are tried as well.
+/// This many numbers after the last of them are tried as well.
 const MORE_LIKELY: u32 = 8;
-/// Ancestors that are looked at: what forks, and forks again before it runs a program.
+/// Ancestors that are looked at, for programs that fork, and fork again before they run another program.
 const MAX_ANCESTORS: usize = 4;
 /// The processes that were started last are looked at before all others.
 const MAX_YOUNGEST: u32 = 4;
-/// So much is read of what the kernel says of a process, bytes: which one it belongs to stands in the fourth line.
+/// Bytes that are read of what the kernel reports of a process: the fourth line says which process a thread belongs
+/// to.
 const STATUS_HEAD: usize = 512;
 /// The longest search through all processes.
 const MAX_SEARCH: Duration = Duration::from_secs(2);
@@ -46,7 +47,7 @@ struct Known {
 }
 
 impl Known {
-    /// Where its next sockets may be.
+    /// The files that its next sockets may be.
     fn likely(&self) -> Vec<u32> {
         let next = self.lately.iter().max().map_or(0, |last| last.saturating_add(1));
         let lately = self.lately.iter().copied();
@@ -63,10 +64,10 @@ struct Hunt {
     end: Instant,
 }
 
-/// What a search has come to.
+/// The result of a search.
 pub(super) struct Found {
     pub(super) processes: HashMap<u64, (Process, Running)>,
-    /// Everything was looked at that may be: what was not found is nowhere else.
+    /// All that is permitted was looked at: a socket that was not found is nowhere else.
     pub(super) is_complete: bool,
     /// Some process may not be looked into.
     pub(super) is_barred: bool,
@@ -102,20 +103,20 @@ impl Search {
         for (number, files) in places {
             self.look_at(number, files.into_iter(), &mut hunt);
         }
-        // Of a client that was there for one command nothing is left to look at.
+        // Nothing is left of a client that was started for one command.
         let is_there = |known: &Known| fs::metadata(format!("/proc/{}", known.number)).is_ok();
         self.known.retain(is_there);
         let likely = self.known.iter().map(|known| (known.number, known.likely()));
         for (number, files) in likely.collect::<Vec<_>>() {
             self.look_at(number, files.into_iter(), &mut hunt);
         }
-        // A list of all costs more than the few files of those.
+        // A list of all processes costs more than the few files of the youngest.
         for number in youngest() {
             if hunt.missing.is_empty() {
                 break;
             }
             let is_known = self.known.iter().any(|known| known.number == number);
-            // Threads have such numbers, too, and the files of their process.
+            // Threads have such numbers, too, and show the files of their process.
             if !is_known && is_process(number) {
                 self.walk(number, &mut hunt);
             }
@@ -149,7 +150,7 @@ impl Search {
         self.known.len()
     }
 
-    /// Looks at everything that this process has open, and forgets one that may not be seen (any more).
+    /// Looks at all files that this process has open, and forgets a process that may not be seen (any more).
     fn walk(&mut self, number: u32, hunt: &mut Hunt) {
         match fs::read_dir(format!("/proc/{number}/fd")) {
             Ok(files) => {
@@ -164,10 +165,10 @@ impl Search {
         }
     }
 
-    /// Takes the sockets that are these files of this process out of those that are missing.
+    /// Removes the sockets that are these files of this process from those that are missing.
     fn look_at(&mut self, number: u32, files: impl Iterator<Item = u32>, hunt: &mut Hunt) {
         let mut hits = Vec::new();
-        // What else a process has open that was found will be asked for soon, so the walk goes on.
+        // The other sockets of a process that was found will be asked for soon, so the walk goes on.
         let mut more = MAX_SEEN.saturating_sub(self.seen.len());
         for file in files {
             if hunt.is_late() || (hunt.missing.is_empty() && (hits.is_empty() || more == 0)) {
@@ -197,7 +198,8 @@ impl Search {
                     self.remember(running.number(), std::iter::once(file));
                     hunt.found.insert(inode, (running.process(), running));
                 }
-                // It ended meanwhile. A child that had its parent's files for a moment was not the one that is looked for.
+                // It ended meanwhile. A child that had its parent's files for a moment is not the process in
+                // question.
                 None => {
                     hunt.missing.insert(inode);
                 }
@@ -219,10 +221,11 @@ impl Search {
     }
 }
 
-/// Of a process and its ancestors the farthest that has the same socket as the same file. A process that is being started
-/// has all files of its parent for a moment, until it runs its own program; and it is the youngest, where one looks first.
+/// Of a process and its ancestors, the farthest that has the same socket as the same file. A process that is being
+/// started has all files of its parent for a moment, until it runs its own program; and it is the youngest, which is
+/// looked at first.
 fn opener(number: u32, file: u32, inode: u64) -> Option<Running> {
-    // Read after the files: a number that was given to another process meanwhile has its time.
+    // Read after the files: if the number was given to another process meanwhile, this has that one's start time.
     let (mut opener, mut parent) = Running::with_parent(number)?;
     for _ in 0..MAX_ANCESTORS {
         match parent {
@@ -238,7 +241,7 @@ fn opener(number: u32, file: u32, inode: u64) -> Option<Running> {
     Some(opener)
 }
 
-/// The numbers that processes were given last, the newest first, which the kernel tells in one small file.
+/// The process numbers that were given last, the newest first; the kernel gives the newest in one small file.
 fn youngest() -> impl Iterator<Item = u32> {
     let last = fs::read_to_string("/proc/loadavg").ok();
     let last = last.and_then(|text| text.split_ascii_whitespace().last()?.parse().ok());
@@ -246,7 +249,7 @@ fn youngest() -> impl Iterator<Item = u32> {
     (last.saturating_sub(MAX_YOUNGEST - 1).max(1)..=last).rev()
 }
 
-/// Whether this is the number of a process, and not that of a further thread of one.
+/// Whether this is the number of a process, not of a further thread of one.
 fn is_process(number: u32) -> bool {
     let mut text = [0; STATUS_HEAD];
     let read = fs::File::open(format!("/proc/{number}/status"));

@@ -1,5 +1,5 @@
-//! The inodes of clients' sockets: each is asked for by its addresses, and where the system does not
-//! let us ask, looked for in the table of all.
+//! The inodes of clients' sockets: the kernel is asked for each by its addresses, and if the system does not allow
+//! that, it is looked for in the table of all.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +10,14 @@ use super::sock_diag::{Answer, Diag};
 /// How the kernel is asked for one socket.
 #[derive(Default)]
 enum Way {
-    /// Not open: not tried yet, or it failed. Trying costs one call.
+    /// Not open: not tried yet, or it failed. A try costs one call.
     #[default]
     Closed,
-    /// Open. A socket that is said to be missing may be there until one was found this way: a
-    /// kernel without the module says that of every socket.
+    /// Open. Until one socket was found this way, a socket that is reported missing may still be there: a kernel
+    /// without the module reports that of every socket.
     Unproven(Diag),
     Proven(Diag),
-    /// It missed what the table has. Every try would let such a kernel look for its module again.
+    /// It missed a socket that is in the table. Every try would make such a kernel look for its module again.
     Useless,
 }
 
@@ -57,7 +57,7 @@ impl Inodes {
         inodes
     }
 
-    /// `None` where it cannot be asked.
+    /// `None` if the kernel cannot be asked.
     fn ask(&mut self, pair: &Pair) -> Option<Answer> {
         let (mut diag, was_proven) = match std::mem::take(&mut self.way) {
             Way::Closed => match Diag::open() {

@@ -1,5 +1,6 @@
-//! What people know a process by: its service unit or container, and its program; of an interpreter the script. All of it
-//! is text that the process chose itself, so it is cut and escaped. Reads three small files of a process that was found.
+//! The names that people know a process by: its service unit or container, and its program; for an interpreter, the
+//! script. All of it is text that the process chose itself, so it is cut and escaped. Reads three small files of a
+//! process that was found.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,20 +12,20 @@ use lockwarden_control::text::escape::spell;
 
 use super::lineage::{KEPT, Running};
 
-/// Of a longer file the rest is not read: bytes. A command line may have megabytes.
+/// Bytes of a file that are read. A command line may have megabytes.
 const MAX_FILE: usize = 4_096;
-/// Of a longer name the rest is not shown: bytes.
+/// Bytes of a name that are shown.
 const MAX_NAME: usize = 64;
-/// The kernel cuts the name of a command behind so many bytes.
+/// The kernel cuts the name of a command after this many bytes.
 const MAX_COMM: usize = 15;
-/// A first argument of a script that says its role is not longer: bytes.
+/// Most bytes of a script's first argument that names its role.
 const MAX_ROLE: usize = 24;
 /// Digits of a container's id that are shown, as its own tools show it.
 const SHOWN_ID: usize = 12;
-/// Digits of a whole one.
+/// Digits of a complete id.
 const ID: usize = 64;
 
-/// Programs whose names are kept; above that all are forgotten and read anew.
+/// Programs whose names are kept; beyond this limit all are forgotten and read again.
 const MAX_PROGRAMS: usize = 1024;
 
 /// Programs that were read lately.
@@ -32,7 +33,7 @@ const MAX_PROGRAMS: usize = 1024;
 pub(super) struct Programs(HashMap<Running, (Instant, Option<Program>)>);
 
 impl Programs {
-    /// What runs as this process.
+    /// The program that runs as this process.
     pub(super) fn of(&mut self, running: &Running) -> Option<Program> {
         let known = self.0.get(running);
         if let Some((_, program)) = known.filter(|(at, _)| at.elapsed() < KEPT) {
@@ -53,18 +54,18 @@ fn read(running: &Running) -> Option<Program> {
     let file = |name: &str| {
         let mut bytes = vec![0; MAX_FILE];
         let mut file = File::open(format!("/proc/{number}/{name}")).ok()?;
-        // The kernel gives in one read as much as there is room for.
+        // In one read the kernel gives as much as there is room for.
         let length = file.read(&mut bytes).ok()?;
         bytes.truncate(length);
         Some(bytes)
     };
     let name = name_of(&file("comm")?, &file("cmdline")?)?;
     let place = file("cgroup").and_then(|cgroup| place_of(&cgroup));
-    // Looked at after the files: the number may have been given to another process meanwhile.
+    // Checked after the files were read: the number may have been given to another process meanwhile.
     running.is_alive().then(|| Program::new(&name, place.as_deref()))
 }
 
-/// The program's name; `None` where there is not even one of the kernel's.
+/// The program's name; `None` if there is not even the kernel's name.
 fn name_of(comm: &[u8], command_line: &[u8]) -> Option<String> {
     let comm = comm.trim_ascii_end();
     let words: Vec<&[u8]> = command_line.split(|byte| *byte == 0).collect();
@@ -85,7 +86,7 @@ fn name_of(comm: &[u8], command_line: &[u8]) -> Option<String> {
 
 /// A program that runs another one, which its command line names.
 struct Interpreter {
-    /// What it is called, without a version behind it.
+    /// Its names, without a version at the end.
     names: &'static [&'static str],
     /// Options whose argument is what it runs.
     run: &'static [&'static str],
@@ -93,7 +94,7 @@ struct Interpreter {
     code: &'static [&'static str],
     /// Other options that have an argument of their own.
     valued: &'static [&'static str],
-    /// Words before what it runs.
+    /// Words before the name of what it runs.
     verbs: &'static [&'static str],
 }
 
@@ -136,7 +137,7 @@ impl Interpreter {
         INTERPRETERS.iter().find(|one| one.names.iter().any(|known| known.as_bytes() == name))
     }
 
-    /// What it runs, and the role that this was given: `estate.py orders`.
+    /// The script that it runs, and the role that the script was given: `estate.py orders`.
     fn script(&self, words: &[&[u8]]) -> Option<String> {
         let is = |list: &[&str], word: &[u8]| list.iter().any(|one| one.as_bytes() == word);
         let mut words = words.iter().copied();
@@ -164,8 +165,8 @@ impl Interpreter {
     }
 }
 
-/// A plain word: no path, no address, no number, nothing that differs from one run to the next. Only the word that stands
-/// right behind the script is looked at: what follows an option may be a password.
+/// A plain word: no path, no address, no number, nothing that differs from one run to the next. Only the word
+/// directly after the script is looked at: a word after an option may be a password.
 fn is_role(word: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_lowercase() || b"_:-".contains(byte);
     word.len() <= MAX_ROLE && word.first().is_some_and(u8::is_ascii_lowercase) && word.iter().all(is_plain)
@@ -187,7 +188,7 @@ fn place_named(group: &[u8]) -> Option<String> {
     // `docker-ID.scope`, `cri-containerd-ID.scope`, or the id alone.
     let inner = group.strip_suffix(b".scope").unwrap_or(group);
     let (made_by, id) = inner.split_at(inner.len().checked_sub(ID)?);
-    // `libpod-conmon-ID.scope` has the program that watches over a container.
+    // `libpod-conmon-ID.scope` contains the program that watches over a container.
     let is_container = made_by.is_empty() || made_by.ends_with(b"-");
     let is_watcher = made_by.ends_with(b"conmon-");
     let is_id = id.iter().all(u8::is_ascii_hexdigit);
@@ -199,7 +200,7 @@ fn base(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// At most so much of a name, escaped.
+/// At most `MAX_NAME` bytes of a name, escaped.
 fn cut(name: &[u8]) -> String {
     spell(&name[..name.len().min(MAX_NAME)])
 }

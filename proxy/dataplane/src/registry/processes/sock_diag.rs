@@ -1,6 +1,6 @@
-//! Asks the kernel for one TCP socket by its two addresses: `sock_diag(7)`, the way `ss` goes. It costs
-//! the same however many sockets the machine has. The messages are of fixed layout and short, in the
-//! machine's own byte order but for ports and addresses.
+//! Asks the kernel for one TCP socket by its two addresses, by `sock_diag(7)`, as `ss` does. It costs the same
+//! however many sockets the machine has. The messages are short and of fixed layout, in the machine's own byte order
+//! except for ports and addresses.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::pair::Pair;
 
-// Out of linux/socket.h, netlink.h, sock_diag.h and in.h.
+// From linux/socket.h, netlink.h, sock_diag.h and in.h.
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const AF_NETLINK: i32 = 16;
@@ -18,7 +18,7 @@ const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const IPPROTO_TCP: u8 = 6;
-/// No such socket; also what a kernel says that has no `inet_diag`.
+/// No such socket; also the reply of a kernel that has no `inet_diag`.
 const ENOENT: i32 = 2;
 
 /// `nlmsghdr`.
@@ -27,13 +27,13 @@ const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 56;
 /// `inet_diag_msg`; attributes follow, which are of no use here.
 const ANSWER: usize = HEADER + 72;
-/// Where `inet_diag_sockid` stands in the two, and `idiag_inode` in the latter.
+/// The place of `inet_diag_sockid` in the two, and that of `idiag_inode` in the latter.
 const ASKED_ID: usize = HEADER + 8;
 const TOLD_ID: usize = HEADER + 4;
 const INODE: usize = HEADER + 68;
 
-/// The loopback device's number, which is the same in every network namespace. A socket that is bound
-/// to that device is found only so, and one that is bound to none is found as well.
+/// The loopback device's number, which is the same in every network namespace. A socket that is bound to that device
+/// is found only with it; a socket that is bound to none is found as well.
 const LOOPBACK_DEVICE: u32 = 1;
 
 /// What the kernel says about a pair of addresses.
@@ -41,13 +41,13 @@ const LOOPBACK_DEVICE: u32 = 1;
 pub(super) enum Answer {
     /// The socket's inode.
     Inode(u64),
-    /// The socket is there and no process has it any more: the rest of a connection.
+    /// The socket is there, but no process has it any more: the rest of a connection.
     Nobodys,
-    /// There is no such socket, or the kernel has no module that could tell.
+    /// There is no such socket, or the kernel lacks the module for this.
     NotThere,
 }
 
-/// A way to ask, which anybody may whom the system lets open a netlink socket.
+/// A way to ask, open to every user whom the system lets open a netlink socket.
 pub(super) struct Diag {
     socket: Socket,
     asked: u32,
@@ -65,10 +65,11 @@ impl Diag {
         Ok(Diag { socket, asked: 0 })
     }
 
-    /// The client's socket. After an error it is asked no more: a late answer would be the next one's.
+    /// The client's socket. After an error the kernel is not asked again: a late reply would be taken for the next
+    /// one.
     pub(super) fn ask(&mut self, pair: &Pair) -> io::Result<Answer> {
         self.asked = self.asked.wrapping_add(1);
-        // Without an address it goes to the kernel, and only the kernel can answer.
+        // A message without an address is for the kernel, and only the kernel can answer.
         self.socket.send(&request(pair, self.asked))?;
         let mut answer = [0; 1024];
         let length = (&self.socket).read(&mut answer)?;
@@ -114,7 +115,7 @@ fn request(pair: &Pair, number: u32) -> [u8; REQUEST] {
         }
     }
     put(ASKED_ID + 36, &LOOPBACK_DEVICE.to_ne_bytes());
-    // Whichever socket has these addresses now.
+    // Any socket that has these addresses now.
     put(ASKED_ID + 40, &u64::MAX.to_ne_bytes());
     bytes
 }
@@ -126,7 +127,7 @@ fn read(answer: &[u8], pair: &Pair, number: u32) -> io::Result<Answer> {
     }
     match u16_at(answer, 4).ok_or_else(strange)? {
         SOCK_DIAG_BY_FAMILY if answer.len() >= ANSWER => {
-            // Where no connection has these addresses, the kernel tells who listens on the client's.
+            // If no connection has these addresses, the kernel returns the socket that listens on the client's.
             if told(answer) != Some(*pair) {
                 return Ok(Answer::NotThere);
             }
@@ -144,7 +145,7 @@ fn read(answer: &[u8], pair: &Pair, number: u32) -> io::Result<Answer> {
     }
 }
 
-/// Whose socket an answer is about.
+/// The addresses of the socket that a reply is about.
 fn told(answer: &[u8]) -> Option<Pair> {
     let ip = |at: usize| match *answer.get(HEADER)? {
         AF_INET => Some(Ipv4Addr::from(array(answer, at)?).into()),

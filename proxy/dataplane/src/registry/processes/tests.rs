@@ -265,7 +265,8 @@ fn what_a_client_of_one_command_costs() {
     println!("a client of one command {each:10.1} µs of CPU time");
 }
 
-/// Whom the kernel names needs no search, and where it comes from is asked for when that tells something, by the thread of look-ups.
+/// A client that the kernel names needs no search. Its ancestors are looked up when they are needed, by the thread of
+/// look-ups.
 #[tokio::test]
 async fn where_a_client_behind_a_unix_socket_comes_from_is_looked_up_when_it_is_wanted() {
     let processes = Processes::start().unwrap();

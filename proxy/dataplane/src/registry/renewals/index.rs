@@ -1,5 +1,5 @@
-//! Which kept leases stand in the index on Redis, and when their entries have to be written: a little after
-//! the grant, so that short leases never come there, and then twice in a TTL. Part of the register.
+//! Which kept leases have an entry in the index on Redis, and when the entries have to be written: a little after the
+//! grant, so that short leases never get one, and then twice in a TTL. Part of the register.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,17 +10,18 @@ use lockwarden_lock::plan::IndexEntry;
 
 use super::lease::{IndexWork, KeptLease, Listed};
 
-/// A lease that is held so long is listed, or for the other part of its TTL where that is shorter.
+/// A lease is listed once it is held this long, or this part of its TTL if that is shorter.
 const LISTED_AFTER: Duration = Duration::from_millis(250);
 const LISTED_AFTER_PART: u32 = 6;
-/// The proxy answers for a lease this part of its TTL, and says so anew after a third of it. A renewal is due after a third, too:
-/// when a proxy ends, each lease has two thirds of its TTL left, and others must know of it before that is over.
+/// By its entry, the proxy answers for a lease for this part of its TTL; it renews the entry after a third of the
+/// TTL. A renewal of the lease is due after a third, too: when a proxy ends, each lease has two thirds of its TTL
+/// left, and others must know of it before that is over.
 const ANSWERED_FOR: (u32, u32) = (1, 2);
 const AGAIN_AFTER: u32 = 3;
-/// For a lease whose renewal is so late the proxy does not answer any more.
+/// If a renewal is later than this part of the TTL, the proxy does not answer for the lease any more.
 const TOO_LATE: u32 = 6;
-/// Entries of others, and entries to be removed, that wait for a connection; above that the index is left as it is
-/// to whoever finds them.
+/// Entries of others, and entries to be removed, that wait for a connection. Beyond this limit the index is left as
+/// it is, for the proxy that finds them.
 const MAX_WAITING: usize = 65_536;
 
 /// When a lease that is granted now is listed.
@@ -38,7 +39,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// The lease's entry is to be written then.
+    /// The lease's entry is to be written at this turn.
     pub(super) fn wait(&mut self, key: &DbKey, listed: &mut Listed, turn: (Instant, u64)) {
         if listed.worthwhile {
             listed.turn = Some(turn);
@@ -46,7 +47,7 @@ impl Listing {
         }
     }
 
-    /// Not any more.
+    /// The lease's entry is not to be written any more.
     pub(super) fn forget(&mut self, listed: &mut Listed) {
         if let Some(turn) = listed.turn.take() {
             self.waiting.remove(&turn);
@@ -60,8 +61,8 @@ impl Listing {
         }
     }
 
-    /// The lease is for another proxy to keep alive. Where its client ended its connection, the entry
-    /// says so and when; else it is that of a proxy that does not answer for it any more.
+    /// Leaves the lease for another proxy to keep alive. If its client closed its connection, the entry says that and
+    /// when. Otherwise it is the entry of a proxy that does not answer for the lease any more.
     pub(super) fn offer(&mut self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
         let mut entry = entry(key, lease);
         if ended.is_some() {
@@ -71,14 +72,14 @@ impl Listing {
         self.write(ended.unwrap_or_else(Instant::now), entry.encoded());
     }
 
-    /// An entry is overdue then.
+    /// Writes an entry, which becomes overdue then.
     pub(super) fn write(&mut self, overdue: Instant, entry: Bytes) {
         if self.others.len() < MAX_WAITING {
             self.others.push((overdue, entry));
         }
     }
 
-    /// It is not offered any more.
+    /// The lease is not offered any more.
     pub(super) fn withdraw(&mut self, key: &DbKey, lease: &KeptLease) {
         let offer = entry(key, lease).offer().encoded();
         self.others.retain(|(_, other)| *other != offer);
@@ -99,7 +100,7 @@ impl Listing {
         self.waiting.keys().next().map(|(at, _)| *at)
     }
 
-    /// Takes a lease whose entry is to be written by now.
+    /// Takes a lease whose entry is due to be written.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<DbKey> {
         let (&(at, _), _) = self.waiting.first_key_value()?;
         if at > now {
@@ -108,8 +109,8 @@ impl Listing {
         self.waiting.pop_first().map(|(_, key)| key)
     }
 
-    /// The entry of this lease, whose turn was taken, and when it is overdue. None for one that could not
-    /// be renewed in time: others may try.
+    /// The entry of this lease, whose turn was taken, and when it becomes overdue. `None` for a lease that could not
+    /// be renewed in time: other proxies may try.
     pub(super) fn list(
         &mut self,
         key: &DbKey,
@@ -125,14 +126,14 @@ impl Listing {
         }
         lease.listed.written = true;
         let entry = entry(key, lease).encoded();
-        // A removal that still waits would take away what is written now.
+        // A removal that still waits would remove what is written now.
         self.removed.remove(&entry);
         let (part, of) = ANSWERED_FOR;
         let answered_for = ttl / of * part;
         Some((ms(answered_for), entry))
     }
 
-    /// What else there is to do: entries of others, and entries to remove.
+    /// Adds the rest of the work: entries of others, and entries to remove.
     pub(super) fn take_rest(&mut self, work: &mut IndexWork, most: usize, now: Instant) {
         let others = self.others.len().min(most);
         let from_now = |at: Instant| match at.checked_duration_since(now) {

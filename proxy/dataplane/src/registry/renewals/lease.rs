@@ -1,4 +1,4 @@
-//! A lease that is kept alive, and where it stands in the queues and in the index.
+//! A lease that is kept alive, and its places in the queues and in the index.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ pub(super) const AGAIN_AFTER: u32 = 12;
 /// Which other connections keep a lease alive once the one that took it has ended.
 #[derive(Clone, Debug)]
 pub enum SameClient {
-    /// None: what else comes from there may be another client.
+    /// None: another connection from the same place may be another client's.
     Nobody,
-    /// Those of this identity, which tells the client from others.
+    /// Those with this identity, which distinguishes the client from others.
     Identity(Identity),
-    /// Those of this identity that are of the same process of this machine as this connection; and whether
-    /// the identity tells the client from others where no process is to be told.
+    /// Those with this identity whose process on this machine is also that of this connection; and whether the
+    /// identity distinguishes the client from others if no process can be found.
     Process(Identity, Arc<ClientConnection>, bool),
 }
 
@@ -38,13 +38,13 @@ pub struct KeptLease {
     pub(crate) ends: Instant,
     /// When its next renewal is due.
     pub(crate) due: Instant,
-    /// Until when its record lives long enough without a renewal of its own.
+    /// Until when its record lasts long enough without being renewed itself.
     pub(crate) record_until: Instant,
-    /// Wakes the session, where the proxy's own connection cannot renew it.
+    /// Wakes the session, if the proxy's own connection cannot renew the lease.
     pub(crate) wakeup: Arc<Wakeup>,
     pub(super) turn: Turn,
     pub(super) listed: Listed,
-    /// Its place among its session's.
+    /// Its place among its session's leases.
     pub(super) place: u64,
 }
 
@@ -76,12 +76,12 @@ impl KeptLease {
 /// What is to be done to the index.
 #[derive(Debug, Default)]
 pub struct IndexWork {
-    /// Entries, each overdue after so many ms, which may be past.
+    /// Entries, each with the number of ms after which it is overdue; that may be in the past.
     pub(crate) written: Vec<(i64, Bytes)>,
     pub(crate) removed: Vec<Bytes>,
 }
 
-/// Where a lease stands in the queue.
+/// The place of a lease in the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Turn {
     /// Among those that wait.

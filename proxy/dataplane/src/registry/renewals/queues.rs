@@ -11,15 +11,15 @@ use lockwarden_lock::db_key::{DbKey, DbMap};
 use super::index::Listing;
 use super::lease::{AGAIN_AFTER, IndexWork, KeptLease, Turn};
 
-/// A renewal may come so much before it is due, where another is sent anyway.
+/// A renewal may come this much before it is due, if another one is sent anyway.
 const EARLY: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(super) struct Register {
     pub(super) leases: DbMap<KeptLease>,
-    /// Those that are not due yet, by when they are.
+    /// Those that are not due yet, by when they will be.
     pub(super) waiting: BTreeMap<(Instant, u64), DbKey>,
-    /// Those that are due, by when they end: what ends first is renewed first.
+    /// Those that are due, by when they end: the lease that ends first is renewed first.
     pub(super) due: BTreeMap<(Instant, u64), DbKey>,
     by_session: BTreeMap<(SessionNumber, u64), DbKey>,
     pub(super) listing: Listing,
@@ -34,9 +34,9 @@ impl Register {
         self.next
     }
 
-    /// The lease waits until then. It must not be in the queue.
+    /// The lease waits until then. It must not be in a queue.
     pub(super) fn wait(&mut self, key: &DbKey, until: Instant) {
-        // The number keeps leases apart that are due at the same instant.
+        // The number keeps apart leases that are due at the same instant.
         let turn = (until, self.number());
         if let Some(lease) = self.leases.get_mut(key) {
             lease.turn = Turn::Waiting(turn);
@@ -44,7 +44,7 @@ impl Register {
         }
     }
 
-    /// The lease is due. It must not be in the queue.
+    /// The lease is due. It must not be in a queue.
     pub(super) fn is_due(&mut self, key: DbKey) {
         let number = self.number();
         if let Some(lease) = self.leases.get_mut(&key) {
@@ -54,7 +54,7 @@ impl Register {
         }
     }
 
-    /// Moves what is due by now, or nearly so, to where it is taken from.
+    /// Moves the leases that are due by now, or nearly so, to the queue of those that are due.
     pub(super) fn find_due(&mut self, now: Instant) {
         while let Some((&(at, _), key)) = self.waiting.first_key_value() {
             let ttl = self.leases.get(key).map_or(Duration::ZERO, KeptLease::ttl);
@@ -84,7 +84,7 @@ impl Register {
         self.wait(&key, due);
     }
 
-    /// What is to be written to the index and removed from it.
+    /// The entries that are to be written to the index and removed from it.
     pub(super) fn take_listing(&mut self, now: Instant, most: usize) -> IndexWork {
         let mut work = IndexWork::default();
         while work.written.len() < most
@@ -104,7 +104,7 @@ impl Register {
         all.map(|(_, key)| key)
     }
 
-    /// The way to wake each session.
+    /// The handle to wake each session.
     pub(super) fn nudges(&self) -> Vec<Arc<Wakeup>> {
         let mut last = None;
         let firsts = self.by_session.iter().filter(|((session, _), _)| last.replace(*session) != Some(*session));

@@ -249,7 +249,7 @@ fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
     assert_eq!(work.removed.len(), 1);
     assert_eq!(written(&work)[0], "o0:3000:60000:600000:a@-100");
     assert!(written(&work)[1].starts_with("k0:3000:60000:600000:b@"));
-    // Who goes on with it takes the offer back.
+    // A connection that takes the lease over withdraws the offer.
     kept.offer(&left[0].0, &left[0].1, Some(now));
     kept.adopt(&holder(2), left[0].0.clone(), left[0].1.clone(), now);
     let work = kept.take_listing(now, 9);

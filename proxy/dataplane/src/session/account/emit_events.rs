@@ -29,7 +29,7 @@ impl Client {
         self.entry_at(Moment::now(), happened, target, key, what, active)
     }
 
-    /// The same, at a moment that is known, about a key that was hashed already.
+    /// The same, at a given moment, about a key that was hashed already.
     pub(crate) fn entry_at(
         &self,
         now: Moment,
@@ -47,8 +47,8 @@ impl Client {
         entry
     }
 
-    /// This client, as it presents itself now. Has its process looked for, where that tells more of it: somebody is about
-    /// to tell what it does.
+    /// This client, as it presents itself now. An event about it is about to be written, so its process is looked up
+    /// first if that adds to the description.
     pub fn caller(&self) -> Arc<Caller> {
         if self.caller.wants_program() {
             self.shared.processes.identify(self.connection.peer());
@@ -72,8 +72,8 @@ impl Client {
         self.shared.events.leave(entry);
     }
 
-    /// A script or function went to Redis as it came, of which only the run tells whether it touches a lock. `target` stands
-    /// for those that it may.
+    /// A script or function was sent to Redis unchanged, and only its run shows whether it touches a lock. `target`
+    /// stands for the locks that it may touch.
     pub(crate) fn count_computed(&self, target: &Target, command: &'static str, active: &Active) {
         let why = UnjudgedWhy::ComputedNames;
         let details = active.namespace(target.namespace);
@@ -123,7 +123,7 @@ pub(crate) struct Lease {
     pub(crate) held_ms: Option<u64>,
 }
 
-/// An outcome in the words of the event log.
+/// An outcome in the terms of the event log.
 pub(crate) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
     let nothing = Lease::default();
     match outcome {
@@ -154,7 +154,7 @@ pub(crate) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
         }
         Outcome::Released { fence, since, taken_over, .. } => {
             let taken_over = *taken_over;
-            // The script of a release does not tell Redis's time: the proxy's clock stands in for it.
+            // The script of a release does not return Redis's time: the proxy's clock stands in for it.
             let now = RedisTime(now.0);
             let lease = Lease { fence: Some(fence.0), held_ms: Some(now.ms_since(*since)), ..nothing };
             (EventKind::Released { taken_over }, lease)

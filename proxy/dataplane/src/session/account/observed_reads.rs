@@ -1,5 +1,5 @@
-//! Reads of locks pass through; what they show may prove something later, so the grant under which
-//! a value stands is read with it.
+//! Reads of locks pass through. What they return may prove something later, so the grant that each value belongs to
+//! is read with it.
 
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ use crate::session::step::awaited::Look;
 use crate::session::transport::Muted;
 
 impl Session {
-    /// A read of locks: sent as it is, with the grant under which each value stands read just
-    /// before it, so that a change between the two can only make the proof fail.
+    /// A read of locks: sent as it is. The grant that each value belongs to is read just before it, so that a change
+    /// between the two can only make the proof fail.
     pub fn read(
         &mut self,
         name: &[u8],

@@ -60,17 +60,17 @@ struct Settled<'a> {
     enforced: bool,
     /// Where it is not enforced: the terms that the lease would have got instead.
     would_give: Option<EnforcedTerms>,
-    /// Where it is refused: what the script did to keys that are no locks stands.
+    /// If it is refused: whether the changes that the script made to keys that are no locks remain.
     others_stand: bool,
     /// What the policies were asked about it, where questions are kept.
     asked: Box<[Asked]>,
     /// How long the whole step took.
     took: Took,
-    /// The process that the record names.
+    /// The holder's process that Redis was told for the record.
     told: Process,
-    /// What replicas were to confirm, and too few did.
+    /// The durability that was wanted, if too few replicas confirmed the step.
     unconfirmed: Option<Durability>,
-    /// How far the client had taken its replies when its answer came.
+    /// How many bytes of its replies the client had taken when its answer came.
     spoken_after: u64,
     /// When its answer came.
     now: Moment,
@@ -83,7 +83,7 @@ struct Lock<'a> {
     grant: Option<Grant>,
 }
 
-/// Whether a lock of a step stands for those that its script may touch without declaring them.
+/// Whether a lock of a step stands for the locks that its script may touch without declaring them.
 fn stands_for_others(op: &LockOp, index: usize) -> bool {
     let LockOp::Wrapped { locks, .. } = op else {
         return false;
@@ -97,7 +97,7 @@ impl Settled<'_> {
         matches!(self.operation, Operation::Acquire | Operation::TakeOver)
     }
 
-    /// Why its client was told that nothing came of it, where that is so and the step did something.
+    /// Why its client was told that the step failed, if it was told so although the step did something.
     fn doubt(&self) -> Option<String> {
         let wanted = self.unconfirmed?;
         let what = match self.answer.outcome {
@@ -108,14 +108,14 @@ impl Settled<'_> {
         Some(outcome::unconfirmed_words(what, wanted))
     }
 
-    /// When the step was sent, which was answered just now: no TTL that it set ends sooner than that
-    /// long after it. In a block that is not known, and the answer's time has to do.
+    /// When the step whose reply has just come was sent: no TTL that it set ends sooner than that long after it. In a
+    /// block that is not known, and the time of the reply is used.
     fn sent(&self, now: Instant) -> Instant {
         let waited = self.took.redis.unwrap_or_default();
         now.checked_sub(waited).unwrap_or(now)
     }
 
-    /// What is left of a TTL that the step set, once its answer was read: that may be long after Redis gave it.
+    /// What is left of a TTL that the step set, when its reply is read: that may be long after Redis set it.
     fn left(&self, ttl: Option<Duration>) -> Option<Duration> {
         let waited = self.took.redis.unwrap_or_default();
         ttl.map(|ttl| ttl.saturating_sub(waited))
@@ -143,7 +143,7 @@ fn would_give(op: &LockOp, allowed: &Allowed, outcome: &Outcome) -> Option<Enfor
     EnforcedTerms::instead_of(asked, op, allowed)
 }
 
-/// What a script did to a lock, in the word of a command that would have done the same.
+/// What a script did to a lock, as the operation of a command that would have done the same.
 fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
     let LockOp::Wrapped { .. } = op else {
         return None;
@@ -164,7 +164,7 @@ fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
     }
 }
 
-/// What a command, or what a script did, leaves in a lock.
+/// The value that a command, or what a script did, stores in a lock.
 fn stored<'a>(op: &'a LockOp, index: usize, answer: &'a Answer) -> Option<&'a Bytes> {
     match op {
         LockOp::Acquire { value, .. } | LockOp::Take { value, .. } | LockOp::Store { value, .. } => Some(value),
@@ -187,7 +187,7 @@ fn is_tokenless(command: &LockCommand) -> bool {
     }
 }
 
-/// A TTL that was cut is counted, and is another decision; so is one that enforce mode would have given or cut.
+/// A TTL that was cut is counted, and makes another decision; so does one that enforce mode would have given or cut.
 fn clamped_or(is_clamped: bool, otherwise: DecisionKind, active: &Active, one: &Settled<'_>) -> DecisionKind {
     if one.would_give.is_some() {
         return DecisionKind::WouldModify;
@@ -200,7 +200,7 @@ fn clamped_or(is_clamped: bool, otherwise: DecisionKind, active: &Active, one: &
     DecisionKind::Modify
 }
 
-/// When the TTL that was asked for is over, if one was. A time beyond the clock is for ever.
+/// When the TTL that was asked for ends, if one was. A time beyond the clock's range means never.
 fn asked_end(asked: AskedMs, now: Instant) -> Option<Instant> {
     now.checked_add(asked.span()?)
 }
@@ -293,8 +293,8 @@ impl Client {
         Ok(())
     }
 
-    /// What an answer means where there is no record of a lock that this proxy has granted, and that nobody gave back through it: the
-    /// lease was evicted or deleted on the server itself, and counts as one that ran out.
+    /// What an answer means if a lock that this proxy granted has no record any more and was not released through
+    /// this proxy: the lease was evicted or deleted on the server itself, and counts as one that ran out.
     fn vanished(&self, key: &DbKey, answer: &Answer, now: Moment) -> Option<Answer> {
         let (Outcome::Granted(Granted { ended: Ended::Unrecorded, .. }) | Outcome::Absent { unrecorded: true, .. }) =
             answer.outcome
@@ -329,7 +329,7 @@ impl Client {
         if let Some(version) = one.answer.later {
             self.met_later_record(&one.key.key, version);
         }
-        // Before what it remembers of its lapsed lease is replaced.
+        // Before what the session remembers of its lapsed lease is replaced.
         let mut overlap = self.would_be_refused(one, active, now);
         let metrics = &active.namespace(one.target.namespace).metrics;
         let decision = match &one.answer.outcome {
@@ -402,7 +402,7 @@ impl Client {
         self.tell_of(one, overlap, id, verdict, active);
     }
 
-    /// The lock's record is of a later version: that is said once.
+    /// The lock's record was written by a later version: that is logged once.
     fn met_later_record(&self, key: &Bytes, version: u8) {
         if self.shared.later_records.met(version) {
             tracing::warn!(
@@ -415,8 +415,8 @@ impl Client {
         }
     }
 
-    /// Where refusals are not carried out: counts what would have been refused besides. Returns whether a former
-    /// holder acted while another held the lock.
+    /// Where refusals are not carried out: counts what else would have been refused. Returns whether a former holder
+    /// acted while another client held the lock.
     fn would_be_refused(&mut self, one: &Settled<'_>, active: &Active, now: Instant) -> bool {
         let is_different = matches!(one.answer.outcome, Outcome::Different { .. });
         let Some(would) = one.answer.would.filter(|_| !one.enforced && !is_different) else {
@@ -496,8 +496,8 @@ impl Client {
             self.handed_over(one, would.reason, active, now);
         }
         self.evidence.released(one.key);
-        // Another session may have heard of its grant before this one heard of its release: what is kept of the lock is of
-        // the newer lease then.
+        // Another session may have heard of its grant before this one heard of its release. Then what is remembered
+        // of the lock belongs to the newer lease.
         let current = self.shared.mirror.lease(one.key);
         if fence.0 > 0 && current.is_some_and(|current| current.fence > fence) {
             return;
@@ -553,7 +553,7 @@ impl Client {
         self.tell_of(one, overlap, Some(id), verdict, active);
     }
 
-    /// The application's own comparison failed. Returns whether that was told, as an act of a former holder.
+    /// The application's own comparison failed. Returns whether that was reported as an act of a former holder.
     fn account_different(&mut self, one: &Settled<'_>, overlap: bool, active: &Active) -> bool {
         let metrics = &active.namespace(one.target.namespace).metrics;
         if one.operation == Operation::Release {

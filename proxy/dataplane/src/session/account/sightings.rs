@@ -1,5 +1,5 @@
-//! Commands that pass through and may be about locks that no namespace names. They go on as they
-//! came; what they did is told to [`Discovery`](lockwarden_control::telemetry::discovery::Discovery).
+//! Commands that pass through and may be about locks that no namespace names. They are forwarded unchanged; what they
+//! did is reported to [`Discovery`](lockwarden_control::telemetry::discovery::Discovery).
 
 use std::time::Instant;
 
@@ -31,12 +31,13 @@ const MAX_FRAME: usize = 4_096;
 const MAX_KEYS: usize = 16;
 /// A longer key of data is not looked at: bytes.
 const MAX_KEY: usize = 256;
-/// A lock without a TTL is taken to be held for so long, in which its writes are looked at; others, for no longer than that.
+/// A lock without a TTL is taken to be held for this long (ms), and its holder's writes are looked at that long; the
+/// second is the limit for others.
 const HELD_MS: u64 = 60_000;
 const MAX_HELD_MS: u64 = 3_600_000;
 
 impl Client {
-    /// A command whose reply says what it did to keys that may be locks. Nearly every command is none, which is found
+    /// A command whose reply says what it did to keys that may be locks. Nearly no command is one, and that is found
     /// out without a look at its key.
     #[inline]
     pub(crate) fn sight(&mut self, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
@@ -57,7 +58,7 @@ impl Client {
         }
     }
 
-    /// A write of data is told where its client may hold a lock, or where such a key was written under one before.
+    /// Reports a write of data if its client may hold a lock, or if such a key was written under a lock before.
     #[inline]
     fn sight_write(&mut self, pass: PassThrough<'_>, request: &Request<'_>) {
         if self.first_writes.wants_more() {
@@ -79,7 +80,7 @@ impl Client {
         }
     }
 
-    /// A lock was granted to this client. What it wrote before its first is told.
+    /// A lock was granted to this client. What it wrote before its first lock is reported.
     pub(crate) fn has_taken_a_lock(&mut self, db: u32) {
         let before = self.first_writes.take(db);
         if !before.is_empty() {
@@ -176,12 +177,12 @@ impl Client {
         for (key, did) in &doings {
             if matches!(did, Did::Acquire { .. } | Did::Counted(_)) {
                 discovery.follow(db, key);
-                // Its reply is not awaited by what is written behind it.
+                // Writes sent after it do not wait for its reply.
                 self.first_writes.end();
             }
         }
         let command = command?;
-        // What stands in a block is answered with the block, and a value may be as long as memory.
+        // A command in a block is answered with the block, and a value may be very long.
         if self.connection.block.is_some() || may_answer_a_value(&command.op) {
             self.leave_sightings(db, doings);
             return None;
@@ -199,8 +200,8 @@ impl Client {
         }
     }
 
-    /// What a judged command did to a lock of the namespace that is there because no file names one: as soon as one does,
-    /// it is none, and what its keys are is to be known by then.
+    /// What a judged command did to a lock of the namespace that exists only while no file names one. As soon as a
+    /// file does, the key is no lock, and it should be known by then what it is.
     pub(crate) fn sight_judged(&self, command: &LockCommand, lock: &DbKey, answer: &Answer) {
         let discovery = &self.shared.discovery;
         if !discovery.may_look() {
@@ -261,14 +262,14 @@ impl Client {
         self.leave(at_ms, lock.db, What::Did(smallvec![(lock.key.clone(), did)]));
     }
 
-    /// Whether it calls a script by its name whose text was not seen.
+    /// Whether it calls, by its name, a script whose text was not seen.
     fn is_unknown(&self, request: &Request<'_>) -> bool {
         let sha = request.get(1).and_then(ScriptSha::from_hex);
         request.name().eq_ignore_ascii_case(b"evalsha")
             && sha.is_none_or(|sha| self.shared.script_cache.get(&sha).is_none())
     }
 
-    /// A call of a script of which nothing is known is told with its first key: what it does to that is not seen.
+    /// Reports a call of an unknown script with its first key: what it does to that key is not seen.
     fn tell_unknown(&self, db: u32, request: &Request<'_>) {
         if !request.name().eq_ignore_ascii_case(b"evalsha") {
             return;

@@ -1,5 +1,6 @@
-//! Calls that go to Redis unjudged and name locks: what they do to these is not seen. So the leases of these are marked ahead
-//! of them, in the record, where every proxy reads it: none counts as one that ran out, or whose release is still owed.
+//! Calls that are sent to Redis unjudged and name locks: what they do to these locks is not seen. So the leases of
+//! these locks are marked before the call, in the record, where every proxy reads the mark. A marked lease does not
+//! count as one that ran out, or whose release is still owed.
 
 use std::time::Instant;
 
@@ -21,7 +22,8 @@ use crate::session::transport::Muted;
 use crate::state::effects;
 
 impl Session {
-    /// Such a call is about to be forwarded. The mark goes ahead of it: behind it another client may have been granted the lock.
+    /// Such a call is about to be forwarded. The mark goes before it: after it another client may have been granted
+    /// the lock.
     pub(crate) fn mark_unwitnessed(&mut self, pass: &PassThrough<'_>, active: &Active) {
         let mut decoder = RequestDecoder::new(RequestLimits::default());
         if !matches!(decoder.decode(pass.frame()), Ok(Step::Request { .. })) {
@@ -32,7 +34,8 @@ impl Session {
         self.mark(&locks, false, active);
     }
 
-    /// A script has changed a lock that it does not declare, and the guard only noted it: what it did is not known.
+    /// A script has changed a lock that it does not declare, and the guard only recorded that: what the change was is
+    /// not known.
     pub(crate) fn mark_noted(&mut self, lock: &Target, active: &Active) {
         if active.namespaces.find(&lock.key).is_some() {
             self.mark(std::slice::from_ref(lock), true, active);
@@ -66,9 +69,9 @@ impl Session {
     fn may_mark(&self, now: Instant) -> bool {
         let connection = &self.client.connection;
         match connection.block {
-            // One that Redis turns away would spoil the block.
+            // A mark that Redis refuses would spoil the block.
             Some(_) => self.client.shared.rights.runs_scripts(&connection.user),
-            // It would end a CLIENT CACHING, which is about the call behind it.
+            // It would end a CLIENT CACHING, which applies to the call after it.
             None if connection.reads_are_noted() => false,
             None => !connection.may_not_read_records(now),
         }

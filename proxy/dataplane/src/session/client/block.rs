@@ -1,4 +1,4 @@
-//! A MULTI block while it is queued. What becomes of it is in `transaction`.
+//! A MULTI block while it is queued. What happens to it then is in `transaction`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use lockwarden_lock::token::Grant;
 use crate::session::guarded_writes::kept::GuardedBlock;
 use crate::session::step::awaited::{Guarded, InFlight, RightsQuestion, StateChange};
 
-/// What stands at one place of a MULTI block, where that matters.
+/// What is at one place of a MULTI block, if that matters.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// A lock command, replaced by its script, and the configuration that it was judged under: until EXEC another one
-    /// may be in force, with other namespaces in the same places.
+    /// A lock command, replaced by its script, and the configuration that it was judged under: before EXEC another
+    /// one may come into force, with other namespaces in the same places.
     Step(Box<InFlight>, Arc<Active>),
     /// A script that may compute the name of a lock, behind a guard.
     Guarded(Box<Guarded>, Arc<Active>),
@@ -44,15 +44,15 @@ const MAX_QUESTIONS: usize = 16;
 pub(crate) struct Block {
     /// Commands that Redis was given to queue.
     pub(crate) queued: usize,
-    /// Those to look at once the block was executed, by their place.
+    /// The commands to look at once the block was executed, by their place.
     pub(crate) places: Vec<(usize, Place)>,
     /// Names drawn for leases that earlier commands of the block may take.
     pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
     /// The database that a SELECT inside the block switches to.
     pub(crate) db: Option<u32>,
-    /// The first error at queue time that Redis does not know of; empty where it says itself what that was.
+    /// The first error at queue time that Redis does not know of; empty if Redis itself gave the error.
     pub(crate) spoiled: Option<String>,
-    /// Steps of the proxy's own that follow when the block is over.
+    /// The proxy's own steps that are sent when the block is over.
     pub(crate) afterwards: Vec<Plan>,
     /// Writes of guarded data in it.
     pub(crate) guarded: GuardedBlock,
@@ -60,11 +60,11 @@ pub(crate) struct Block {
     pub(crate) questions: Vec<RightsQuestion>,
 }
 
-/// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.
+/// The most steps that may follow a block; a refusal in it beyond that does not change keep-alive.
 pub(crate) const MAX_AFTERWARDS: usize = 64;
 
 impl Block {
-    /// Redis was given one more command to queue, whose reply has to be looked at.
+    /// Redis was sent one more command to queue, whose reply has to be looked at.
     pub(crate) fn hold(&mut self, place: Place) {
         self.places.push((self.queued, place));
         self.queued += 1;

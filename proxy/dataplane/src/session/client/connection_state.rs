@@ -1,5 +1,5 @@
-//! What Redis remembers of a connection, as far as judging and pairing depend on it. Tracked, not
-//! emulated: it changes when Redis's reply says that it did.
+//! What Redis remembers of a connection, as far as judging and pairing depend on it. It is tracked, not emulated: it
+//! changes when Redis's reply says that the change was made.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,23 +31,23 @@ pub(crate) enum ReplyMode {
     Skip,
 }
 
-/// What a client says of its library by `CLIENT SETINFO`, for people.
+/// What a client says of its library by `CLIENT SETINFO`, for people to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Library {
     name: Bytes,
     version: Bytes,
 }
 
-/// Of a longer name or version the rest is not kept.
+/// Bytes of a name or version that are kept; the rest is cut off.
 const MAX_LIBRARY: usize = 64;
 
 impl Library {
-    /// Whether so long a word is kept whole.
+    /// Whether a word of this length is kept whole.
     pub(crate) fn keeps(word: &[u8]) -> bool {
         word.len() <= MAX_LIBRARY
     }
 
-    /// What was said, with the word by which it was.
+    /// What was said, each with its option word.
     pub(crate) fn said(&self) -> impl Iterator<Item = (&'static [u8], &Bytes)> {
         let both: [(&[u8], _); 2] = [(b"LIB-NAME", &self.name), (b"LIB-VER", &self.version)];
         both.into_iter().filter(|(_, said)| !said.is_empty())
@@ -71,26 +71,28 @@ impl Library {
     }
 }
 
-/// Whether a session mixes reads and writes in one breath.
+/// Whether a session mixes reads and writes in one pipeline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mixing {
-    /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
+    /// It did so when it last wrote. Then a read that more requests follow is sent where writes go, or those requests
     /// would have to wait for it.
     pub(crate) is_usual: bool,
     /// It has written since it last began with a read.
     pub(crate) has_written: bool,
 }
 
-/// What commands have left behind on the connection that they were sent by; each forbids what those before it do, and more.
+/// What commands have left behind on their connection. Each variant forbids all that the variants before it forbid,
+/// and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trace {
-    /// Nothing, once they were answered, that is not tracked.
+    /// Nothing that is not tracked, once they were answered.
     None,
-    /// Its number was told, or something that only shows: no other client gets it.
+    /// Its number was shown, or another property that is only visible: no other client gets this connection.
     Personal,
-    /// Something that only commands about the connection show: its name, its number. It is kept as long as the session.
+    /// A property that only commands about the connection show: its name, its number. It is kept as long as the
+    /// session.
     Mark,
-    /// Something that later commands depend on, until `RESET`: they all go by it.
+    /// A property that later commands depend on, until `RESET`: all of them use this connection.
     Pin,
 }
 
@@ -101,23 +103,24 @@ impl Trace {
     }
 }
 
-/// A user who may not read a record is not tried with the next before this time has passed.
+/// A user who may not read a record is not tried again before this time has passed.
 const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
 /// What Redis is known to allow the user of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct UserRights {
-    /// The steps that the user's rights suffice for, and until when that is believed.
+    /// The steps that the user's rights suffice for, and how long that is trusted.
     pub(crate) sufficient: SmallVec<[(Arc<str>, Needs, Instant); 2]>,
     /// Until then the records are not read, because the user may not.
     pub(crate) unreadable_until: Option<Instant>,
-    /// Until then nothing of its is guarded that is only watched, because the user may not run what that takes.
+    /// Until then its commands are not guarded where they are only watched, because the user may not run what
+    /// guarding takes.
     pub(crate) unguarded_until: Option<Instant>,
-    /// `CLIENT REPLY`, which the proxy carries out.
+    /// The user may use `CLIENT REPLY`, which the proxy carries out itself.
     pub(crate) may_silence: bool,
-    /// Redis has taken a `MULTI` before.
+    /// Redis has accepted a `MULTI` before.
     pub(crate) may_begin_block: bool,
-    /// It has taken a `MULTI` and an `EXEC` of the proxy's own.
+    /// Redis has accepted a `MULTI` and an `EXEC` of the proxy's own.
     pub(crate) may_carry_out_blocks: bool,
 }
 
@@ -134,27 +137,29 @@ pub struct ConnectionState {
     pub(crate) block: Option<Box<Block>>,
     /// Lock keys that are watched.
     pub(crate) watched: Vec<DbKey>,
-    /// Replies on their way that may change what judging depends on.
+    /// Replies under way that may change what judging depends on.
     pub(crate) unsettled: usize,
-    /// Grants read ahead of a value whose reply is still to come.
+    /// Grants that were read ahead of a value, whose reply is still to come.
     pub(crate) read_grants: Vec<Option<Grant>>,
-    /// Records read ahead of writes of guarded data that are still to be judged; `None` could not be read.
+    /// Records that were read ahead of writes of guarded data that are still to be judged; `None` for one that could
+    /// not be read.
     pub(crate) read_heads: Vec<Option<Option<RecordHead>>>,
     /// Records that are watched together with keys that the client watches.
     pub(crate) watched_heads: Heads,
     pub(crate) login: LoginState,
     pub(crate) rights: UserRights,
-    /// Redis did not queue the command ahead of a step, and the client was told so.
+    /// Redis refused to queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
     /// It has said `ASKING`, which is for the next command.
     pub(crate) is_asking: bool,
-    /// Keys are watched, locks or others.
+    /// Keys are watched, whether locks or others.
     pub(crate) is_watching: bool,
-    /// By which shared connection its reads go.
+    /// Which shared connection its reads use.
     pub(crate) mixing: Mixing,
-    /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
+    /// Requests were sent over a shared connection: `WAIT` on the session's own connection does not cover their
+    /// writes.
     pub(crate) has_shared: bool,
-    /// What was left behind on the connection of its own.
+    /// What was left behind on the session's own connection.
     pub(crate) trace: Trace,
     peer: Arc<ClientConnection>,
     client: Identity,
@@ -212,7 +217,7 @@ impl ConnectionState {
         }
     }
 
-    /// Who it says that it is.
+    /// The identity that the client presents.
     pub fn client(&self) -> Identity {
         self.client
     }
@@ -238,7 +243,7 @@ impl ConnectionState {
             unsettled: self.unsettled,
             has_shared: self.has_shared,
             login: self.login.reset(was_let_in),
-            // Not everything that was set on it ends.
+            // Not everything that was set on the connection ends with `RESET`.
             trace: self.trace.min(Trace::Mark),
             // Redis keeps it, too.
             library: std::mem::take(&mut self.library),
@@ -266,7 +271,8 @@ impl ConnectionState {
         self.rights.unreadable_until.is_some_and(|until| now < until)
     }
 
-    /// Whether what the proxy itself would ask on this connection counts as read by the client, or ends a `CLIENT CACHING`.
+    /// Whether a read of the proxy's own on this connection would count as read by the client, or end a `CLIENT
+    /// CACHING`.
     pub(crate) fn reads_are_noted(&self) -> bool {
         self.tracking == Tracking::Reads
     }
@@ -277,7 +283,7 @@ impl ConnectionState {
     }
 }
 
-/// The application that a client says it is, on whatever machine: its ACL user, or else its name.
+/// The application that a client says it is, independent of its machine: its ACL user, or else its name.
 fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
     if user != DEFAULT_USER {
         return Some(Identity::of(&[b"application", b"user", user]));
@@ -285,10 +291,10 @@ fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
     (!name.is_empty()).then(|| Identity::of(&[b"application", b"name", name]))
 }
 
-/// Who a client is, without its process. Every machine has the same loopback addresses, and different networks have the
-/// same private ones, so which machine or endpoint it is belongs to them; and a client of whom nothing was told is nobody
-/// else's equal. Records hold this: a client without a certificate's name must have the identity that it had before there
-/// were such names.
+/// The identity of a client, without its process. Every machine has the same loopback addresses, and different
+/// networks have the same private ones, so the identity includes the machine or endpoint. A client whose address was
+/// not told is equal to no other. Records store this identity: a client without a certificate's name must have the
+/// identity that it had before such names existed.
 fn identity(user: &[u8], name: &[u8], peer: &ClientConnection) -> Identity {
     let address = peer.client.host();
     let endpoint = peer.endpoint.as_deref().unwrap_or_default();

@@ -1,17 +1,17 @@
-//! As whom a client begins: as Redis's default user, as the user that belongs to its certificate, or as nobody, until it logs
-//! in itself.
+//! How a client begins: as Redis's default user, as the user that belongs to its certificate, or without any user
+//! until it logs in itself.
 
 use crate::backend::profile::Login;
 
 /// See the module.
 #[derive(Debug)]
 pub enum Entry {
-    /// As Redis lets connections in.
+    /// As Redis treats a new connection.
     Default,
     /// The connection to Redis is logged in already.
     User {
         login: Login,
-        /// After `RESET` it is nobody.
+        /// After `RESET` the client must log in again.
         is_strict: bool,
     },
     /// Nothing is done for it before it has logged in, after `RESET` as well.
@@ -19,7 +19,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Whether the client is nobody after `RESET`.
+    /// Whether the client must log in after `RESET`.
     pub fn is_strict(&self) -> bool {
         match self {
             Entry::Default => false,

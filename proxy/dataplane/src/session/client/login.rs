@@ -1,8 +1,8 @@
-//! How far a connection has come with its login, and as whom it acts meanwhile.
+//! How far the login of a connection has come, and which user it acts as meanwhile.
 
 use crate::backend::profile::Login;
 
-/// How far it has come.
+/// How far the login has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Nothing is done for the client before it has logged in, whatever Redis would do.
@@ -32,11 +32,11 @@ pub(crate) struct LoginState {
     stage: Stage,
     /// A login is demanded again after `RESET`.
     is_strict: bool,
-    /// It was let in when no login was needed: as on Redis, a password that is set later is for others.
+    /// It was let in when no login was needed: as on Redis, a password that is set later does not concern it.
     was_let_in: bool,
-    /// What the user proved to be theirs, where that is needed to share a connection.
+    /// The user's proven login, if it is needed to share a connection.
     shared: Option<Login>,
-    /// The same where the user has a twin; also of `default` without a login, once that is known to need no password.
+    /// The same if the user has a twin; also that of `default` without a login, once it is known to need no password.
     own: Option<Login>,
     acting: Acting,
 }
@@ -64,19 +64,20 @@ impl LoginState {
         LoginState { stage, is_strict: self.is_strict, ..LoginState::new(was_let_in) }
     }
 
-    /// A login has succeeded. The password is kept as far as it is of use: to share a connection, to return from the twin.
+    /// A login has succeeded. The password is kept only where it is needed: to share a connection, or to return from
+    /// the twin.
     pub(crate) fn succeeded(&mut self, login: Login, may_have_twin: bool) {
         self.stage = Stage::Done;
         self.own = may_have_twin.then(|| login.clone());
         self.shared = Some(login);
     }
 
-    /// Redis took a command that it takes from who is logged in.
+    /// Redis accepted a command that it accepts only from a client that is logged in.
     pub(crate) fn is_not_needed(&mut self) {
         self.stage = Stage::Done;
     }
 
-    /// It is known how to log in as the client's own user.
+    /// The login of the client's own user is known now.
     pub(crate) fn learn_own(&mut self, login: Login) {
         self.own = Some(login);
     }
@@ -91,17 +92,17 @@ impl LoginState {
         self.stage == Stage::Done
     }
 
-    /// Whether Redis would ask the client for a password where it asks for one at all.
+    /// Whether Redis would ask this client for a password if it asks clients for one.
     pub(crate) fn is_stranger(&self) -> bool {
         self.shared.is_none() && !self.was_let_in
     }
 
-    /// With which a shared connection is opened.
+    /// The login with which a shared connection is opened.
     pub(crate) fn shared(&self) -> Option<&Login> {
         self.shared.as_ref()
     }
 
-    /// With which the connection returns from the twin.
+    /// The login with which the connection returns from the twin.
     pub(crate) fn own(&self) -> Option<&Login> {
         self.own.as_ref()
     }
@@ -125,7 +126,7 @@ impl LoginState {
         self.acting = Acting::Returning;
     }
 
-    /// Redis's word on that.
+    /// Redis's reply to that login.
     pub(crate) fn returned(&mut self, accepted: bool) {
         self.acting = match accepted {
             true => Acting::Own,

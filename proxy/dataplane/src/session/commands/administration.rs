@@ -1,6 +1,6 @@
-//! Commands about the server as a whole: who may send them, and a FLUSH that looks for live leases
-//! before it erases them. The ruling is the lock crate's; here it is carried out, counted, and told
-//! in the log wherever locks could have been erased.
+//! Commands about the server as a whole: which clients may send them, and a FLUSH that looks for live leases before
+//! it erases them. The lock crate decides; here its ruling is carried out and counted, and logged wherever locks
+//! could have been erased.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,10 +31,10 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 use crate::session::{Session, error_frame};
 
-/// The policy that decisions about many keys at once are counted for: they follow from no chain.
+/// The policy name under which decisions about many keys at once are counted: they come from no chain.
 const POLICY: &str = "lockwarden";
 
-/// What an emptied database is told by.
+/// The reply for an emptied database.
 const DONE: &[u8] = b"+OK\r\n";
 
 /// What became of a command that can erase locks, for the log.
@@ -46,7 +46,7 @@ enum Told {
 }
 
 impl Session {
-    /// Takes an administration command its way.
+    /// Handles an administration command.
     pub(crate) async fn administer(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -113,8 +113,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether this client may administer the server by a command that changes its connection. If
-    /// not, it has been told so.
+    /// Whether this client may administer the server by a command that changes its connection. If not, the client has
+    /// been told so.
     pub(crate) async fn may_administer(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -155,7 +155,7 @@ impl Session {
             self.reply(&BytesMut::from(DONE), muted);
             return Ok(());
         }
-        // In a block a script that Redis turns away would spoil it.
+        // In a block, a script that Redis refuses would spoil the block.
         let certain = !self.client.shared.backend.server.lacks_scripts()
             && (self.client.connection.block.is_none()
                 || self.client.shared.rights.runs_scripts(&self.client.connection.user));
@@ -193,7 +193,7 @@ impl Session {
         Ok(())
     }
 
-    /// Redis does not let this client look, and what would be found decides nothing.
+    /// Forwards a FLUSH if Redis does not let this client look for leases, and what would be found decides nothing.
     fn forward_unseen(&mut self, flush: &Flush, active: &Active, muted: Muted) {
         let Some(pass) = flush.unseen() else { return };
         self.client.shared.prefix_mark.flushed();
@@ -206,7 +206,7 @@ impl Session {
 }
 
 impl Client {
-    /// A command about all locks is refused: tells who keeps that, and returns the refusal's name.
+    /// A command about all locks is refused: logs and counts that, and returns the refusal's name.
     fn refused_everywhere(&mut self, name: &'static str, active: &Active) -> String {
         let id = refusal_id();
         self.tell(Told::Refused, name, &id, None);
@@ -226,7 +226,8 @@ impl Client {
         rule(command, &setting)
     }
 
-    /// Whether it comes from where a node of the cluster is. Who is there could go to that node without the proxy.
+    /// Whether the client's address is that of a cluster node. A client there could reach that node without the
+    /// proxy.
     fn is_node(&self) -> bool {
         let address = self.connection.peer().client.ip();
         address.is_some_and(|address| self.shared.backend.server.is_node_at(address))
@@ -269,7 +270,7 @@ impl Client {
             FlushAnswer::Run(Value::Error(error), _) => {
                 self.count(CommandClass::Policy, CommandResult::Error);
                 if lacks_rights(&String::from_utf8_lossy(&error)) {
-                    // The words for a script would puzzle; what Redis would not run is the FLUSH.
+                    // Redis's words are about a script, which the client did not send; it sent the FLUSH.
                     let name = flush.name;
                     return error_frame(&format!("NOPERM this user has no permissions to run the '{name}' command"));
                 }
@@ -294,7 +295,7 @@ impl Client {
         }
     }
 
-    /// A FLUSH was done; what there was to refuse about it.
+    /// A FLUSH was carried out: reports what there was to refuse about it.
     fn flushed(&mut self, flush: &Flush, found: &Found, active: &Active) {
         if found.trouble.is_some() {
             unjudged(active);
@@ -312,8 +313,8 @@ impl Client {
         }
     }
 
-    /// One line about a command that can erase locks. Where nobody counted on Redis, how many this
-    /// proxy knows of.
+    /// One log line about a command that can erase locks. If the locks were not counted on Redis, it gives the number
+    /// that this proxy knows of.
     fn tell(&self, told: Told, command: &'static str, id: &str, found: Option<&Found>) {
         let client = self.peer.to_string();
         let repeated = match told {
@@ -366,7 +367,7 @@ impl Client {
         );
     }
 
-    /// One entry for all locks that a command could erase; the first that was found is its example.
+    /// One event for all locks that a command could erase; the first lock that was found is its example.
     fn leave_bulk(&self, told: Told, command: &'static str, id: &str, first: Option<&LiveLeases>) {
         let active = self.shared.active.load();
         let namespace = first.map_or(0, |first| usize::from(first.namespace.0));
@@ -402,7 +403,7 @@ impl Client {
     }
 }
 
-/// A reason, and what stands for the policy that gives it.
+/// A reason, and the name used for the policy that gives it.
 type Cause = (Reason, &'static str);
 
 const BULK: Cause = (Reason::BulkDelete, POLICY);
@@ -415,8 +416,8 @@ fn why(command: &str) -> Cause {
     }
 }
 
-/// Counts a decision in each namespace of this mode whose leases it was about; where nobody could
-/// look, in all of them.
+/// Counts a decision in each namespace with this mode that had leases in question; if Redis could not be searched for
+/// leases, in all of them.
 fn decided_where_found(kind: DecisionKind, mode: Mode, found: &Found, active: &Active) {
     if found.looked == Looked::Not {
         decided_everywhere(kind, mode, BULK, active);
@@ -450,7 +451,7 @@ fn unjudged(active: &Active) {
     }
 }
 
-/// What stood in the way: a lease of an enforcing namespace, or the number of keys.
+/// What the command was refused for: a lease of an enforcing namespace, or the number of keys.
 fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
     let enforces = |namespace: NamespaceId| {
         let details = active.details.get(usize::from(namespace.0));
@@ -467,8 +468,8 @@ fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
     }
 }
 
-/// The line for a client whose FLUSH was not run, because Redis would not let it look or has no scripts; `None` for any other
-/// error.
+/// The line for a client whose FLUSH was not run, because Redis would not let it look for leases or has no scripts;
+/// `None` for any other error.
 pub(crate) fn flush_rights_line(error: &Bytes, command: &'static str) -> Option<String> {
     let text = String::from_utf8_lossy(error);
     let mut line = format!(

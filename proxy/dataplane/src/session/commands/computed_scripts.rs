@@ -1,6 +1,6 @@
-//! Scripts that declare no lock, and may compute the name of one: they run behind a guard, and what they
-//! answer is put back into the words that it would have without. Which scripts that are is said by the
-//! lock crate; here they are sent, and refusals of the guard are told.
+//! Scripts that declare no lock, but may compute the name of one: they run behind a guard, and their replies are
+//! given the form that they would have without it. The lock crate says which scripts these are; here they are sent,
+//! and refusals of the guard are reported.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,7 +57,7 @@ impl Session {
             ComputedNames::Watch(_) if facts.text.len() > MAX_WRAPPED_BYTES => {
                 "this script computes names of keys, and is too long to be guarded".to_owned()
             }
-            // Refused before it writes anything: whatever it computes, it is a lock.
+            // Refused before it writes anything: every name that it computes is a lock.
             ComputedNames::Watch(_) if script.is_certain => writes_locks(facts),
             ComputedNames::Watch(guard) => {
                 let guard = guard.clone();
@@ -68,7 +68,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where nothing is refused, or its operator lets such scripts run. Returns whether that is so.
+    /// Forwards the script if nothing is refused, or if the operator lets such scripts run. Returns whether it did.
     fn run_unjudged(&mut self, script: &ComputedScript, active: &Active, muted: Muted) -> bool {
         let mode = active.rules(script.target.namespace).mode;
         let Some(pass) = script.forward(mode, &active.computed_names) else {
@@ -79,7 +79,8 @@ impl Session {
         true
     }
 
-    /// A no, where its namespace enforces; else that it would be one, and the script goes on as it came.
+    /// Refuses the script if its namespace enforces. Otherwise reports that it would be refused, and forwards it
+    /// unchanged.
     fn refuse_or_foresee(&mut self, script: &ComputedScript, why: &str, active: &Active, muted: Muted) {
         let mode = active.rules(script.target.namespace).mode;
         match script.forward(mode, &active.computed_names) {
@@ -92,7 +93,7 @@ impl Session {
         }
     }
 
-    /// Counts and tells what enforce mode would have refused of a script or function that computes names.
+    /// Counts and reports what enforce mode would have refused of a script or function that computes names.
     pub(crate) fn foresee(
         &mut self,
         (target, name): (&Target, &'static str),
@@ -116,7 +117,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        // Where nothing is refused its client must not notice the guard.
+        // In monitor mode the client must not notice the guard.
         let is_watched = active.rules(script.target.namespace).mode == Mode::Monitor;
         let connection = &self.client.connection;
         if is_watched
@@ -131,7 +132,7 @@ impl Session {
             match self.examine_anyhow(inbox, &script.script).await? {
                 Examined::Sound => {}
                 examined if is_watched => {
-                    // Who may not run scripts of the proxy's is not asked at each call.
+                    // A user who may not run the proxy's scripts is not tried at each call.
                     if let Examined::TurnedAway(_) = examined {
                         self.client.connection.cannot_run_guards();
                     }
@@ -170,7 +171,7 @@ impl Session {
         }
         let mut answer = self.execute(inbox, &step).await?;
         if answer.starts_with(b"-NOPERM") && script.script.name == "evalsha" {
-            // Its user may run scripts that are known, so the proxy makes this one known.
+            // Its user may run scripts that Redis knows, so the proxy makes this one known to Redis.
             let text = script.envelope.around(&script.script.script.text);
             if self.client.make_known(&text).await {
                 self.transport.execute(&step, Form::Sha, Look::Answer, Muted::Yes);
@@ -201,7 +202,7 @@ impl Session {
     ) -> Result<Bytes, End> {
         let (script, facts) = (&guarded.script, &guarded.script.script);
         if answer.starts_with(TOO_MANY_LOCALS) {
-            // Its own text was compiled before, and Lua has limits for a function.
+            // The script's own text compiled before, but Lua has limits for a function.
             let why = "this script computes names of keys, and has too many local variables to be guarded";
             let line = self.refused(&refused(script, why), None, active);
             return Ok(error_frame(&line).freeze());
@@ -241,7 +242,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// A refusal of the guard that the script caught: it is told all the same.
+    /// A refusal of the guard that the script caught: it is reported nevertheless.
     fn caught(&mut self, script: &ComputedScript, barred: Option<Barred>, active: &Active) {
         if let Some(barred) = barred {
             let call = (script.opaque().into(), Some(&script.script.sha));
@@ -249,7 +250,7 @@ impl Session {
         }
     }
 
-    /// The same of any script: it went on.
+    /// The same for any script: it continued after the refusal.
     pub(crate) fn caught_by_guard(
         &mut self,
         (command, sha): (Command, Option<&ScriptSha>),
@@ -267,8 +268,8 @@ impl Session {
         self.mark_noted(&target, active);
     }
 
-    /// Counts and logs what the guard refused; returns the error line. `otherwise` is the lock that is named
-    /// where the command names none.
+    /// Counts and logs what the guard refused; returns the error line. `otherwise` is the lock that is named if the
+    /// command names none.
     pub(crate) fn barred_line(
         &mut self,
         (command, sha): (Command, Option<&ScriptSha>),
@@ -287,9 +288,9 @@ impl Session {
         self.refused(&refused, None, active)
     }
 
-    /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
-    /// the name of one. Redis is asked for a script that does not exist, and says in its own words that there is
-    /// none; every client answers that with the text. Inside a block there is no such answer, so it is
+    /// `EVALSHA` of a text that this proxy has not seen, without a lock among its keys: the script may compute the
+    /// name of one. Redis is asked for a script that does not exist, so that the error is in Redis's own words; every
+    /// client answers that error by sending the text. Inside a block such an error does not work, so the call is
     /// refused there, unless Redis does not know the text either.
     pub(crate) async fn unseen_script(
         &mut self,
@@ -313,7 +314,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a text is a chunk of its own; a user who may not find out does not have to.
+    /// Whether a text is a chunk of its own. If the user may not ask that, the proxy asks over its own connection.
     async fn examine_anyhow(&mut self, inbox: &mut RequestBuffer, script: &ScriptFacts) -> Result<Examined, End> {
         match self.examine(inbox, script).await? {
             Examined::TurnedAway(_) if self.client.connection.block.is_none() => {
@@ -325,7 +326,7 @@ impl Session {
 }
 
 impl Client {
-    /// Whether a server now has a text, over a connection of the proxy's own.
+    /// Makes a text known to the server, over a connection of the proxy's own. Returns whether the server has it now.
     async fn make_known(&self, text: &[u8]) -> bool {
         let Ok(mut aside) = self.shared.backend.address.converse().await else {
             return false;
@@ -344,7 +345,7 @@ impl Client {
     }
 }
 
-/// What the guard barred, and the lock that it is about.
+/// What the guard barred, in words, and the lock that it is about.
 fn told_of(sha: Option<&ScriptSha>, barred: &Barred, otherwise: &Target, active: &Active) -> (Target, String) {
     let name = String::from_utf8_lossy(&barred.command).to_ascii_uppercase();
     let lock_of = |key: &[u8]| {
@@ -362,21 +363,21 @@ fn told_of(sha: Option<&ScriptSha>, barred: &Barred, otherwise: &Target, active:
     (target, why)
 }
 
-/// Nothing of a script's stands that it has not gone on with.
+/// A script's changes do not remain if it did not go on.
 pub(crate) const PUT_BACK: Left = Left { stands: false, lost: 0 };
 
-/// Said of a script of whose names every one is a lock's.
+/// The reason for refusing a script all of whose computed names are locks.
 fn writes_locks(script: &ScriptFacts) -> String {
     let trust = may_trust(Some(&script.sha));
     format!("this script writes locks that it does not declare; hand them over in KEYS{trust}")
 }
 
-/// What an operator may do about a script that touches locks which it does not declare.
+/// What an operator can do about a script that touches locks that it does not declare.
 fn may_trust(sha: Option<&ScriptSha>) -> String {
     sha.map(job_scripts::may_be_trusted).unwrap_or_default()
 }
 
-/// How Redis begins to say of a text that compiled before that it does not compile behind the guard.
+/// How Redis's error begins for a text that compiled before but does not compile behind the guard.
 const TOO_MANY_LOCALS: &[u8] = b"-ERR Error compiling script";
 
 fn refused(script: &ComputedScript, why: &str) -> Refused {

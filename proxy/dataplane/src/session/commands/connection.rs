@@ -1,6 +1,6 @@
-//! Commands that change the connection itself: forwarded and tracked, so that judging and pairing
-//! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
-//! backend always answers. Those on which the reading of what follows depends are order barriers.
+//! Commands that change the connection itself: forwarded and tracked, so that judging and pairing follow what Redis
+//! has accepted. `CLIENT REPLY` is the exception: the proxy carries it out, and the backend always replies. Commands
+//! that decide how later ones are read are order barriers.
 
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ impl Session {
                 }
             }
             SessionVerb::Reset => return self.reset(inbox, pass, muted).await,
-            // Redis hangs up and reads no further.
+            // Redis closes the connection and reads no further.
             SessionVerb::Quit => return Err(self.quit(inbox, pass, muted).await),
             SessionVerb::Auth => {
                 let change = StateChange::Auth(login(&words));
@@ -71,7 +71,8 @@ impl Session {
             }
             SessionVerb::Select => match words.first().and_then(|word| database(word)) {
                 Some(db) => {
-                    // They are of locks of the database that was selected. In a block it is not known before EXEC.
+                    // They are records of locks in the database that was selected. In a block the new one is not
+                    // known before EXEC.
                     if self.client.connection.block.is_none() {
                         self.client.connection.watched_heads.clear();
                     }
@@ -83,7 +84,7 @@ impl Session {
                 let name = words.get(1).cloned().unwrap_or_default();
                 self.change_state(StateChange::Name(name), pass, muted);
             }
-            // It is what the client says of itself, whether or not its server is new enough to keep it.
+            // The client says it of itself, whether or not its server is new enough to keep it.
             SessionVerb::ClientSetInfo => {
                 if let [_, what, value] = &words[..] {
                     self.client.connection.library.set(what, value);
@@ -130,7 +131,7 @@ impl Session {
         self.transport.take_queued();
         self.client.connection.block = None;
         self.client.unwatch();
-        // It ends OFF before it is answered, a SKIP just before it after that.
+        // The command ends OFF before it is answered; after that, a SKIP ends just before it.
         let heard = match self.client.connection.reply_mode {
             ReplyMode::Off => Muted::No,
             ReplyMode::On | ReplyMode::Skip => muted,
@@ -143,7 +144,7 @@ impl Session {
         self.took_leave = true;
         self.client.ended = Ended::ByClient(Instant::now());
         self.client.connection.block = None;
-        // On Redis it would close the connection of all clients that share it.
+        // On Redis it would close the connection that all these clients share.
         if self.transport.is_shared() {
             self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
         } else {
@@ -188,8 +189,8 @@ impl Session {
         self.transport.forward_and_look(pass, Look::State(Box::new(change)), muted);
     }
 
-    /// Forwards what ends a block or a WATCH. Where connections change hands, it has to be known that
-    /// it did.
+    /// Forwards a command that ends a block or a WATCH. Where connections change hands, the proxy must know that it
+    /// took effect.
     pub(crate) fn end(&mut self, pass: PassThrough<'_>, muted: Muted) {
         if self.multiplexed {
             self.change_state(StateChange::Ended, pass, muted);
@@ -204,7 +205,7 @@ impl Session {
         self.change_state(StateChange::Loaded(text), pass, muted);
     }
 
-    /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
+    /// `SCRIPT EXISTS`. Inside a block its reply is Redis's alone.
     pub(crate) fn script_exists(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
         self.client.count(CommandClass::PassThrough, CommandResult::Ok);
         if self.client.connection.block.is_some() {
@@ -219,7 +220,7 @@ impl Session {
     async fn monitor(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
         if self.client.connection.block.is_none() {
             self.settled(inbox).await?;
-            // Redis says nothing to a second one.
+            // Redis does not reply to a second one.
             if self.transport.pushes.is_monitoring() {
                 self.transport.forward_unanswered(pass);
                 return Ok(());
@@ -229,9 +230,9 @@ impl Session {
         Ok(())
     }
 
-    /// Redis from 7.2 on leaves a login that fails without an answer while earlier answers are still
-    /// in its hands, and the next one could be anybody's. So they are waited for; and the
-    /// login too, since requests are short before it and may be longer behind it.
+    /// From version 7.2 on, Redis gives no reply to a login that fails while earlier replies are still in its hands,
+    /// and the next reply could then belong to any request. So the earlier replies are waited for. The reply to the
+    /// login is waited for too, because requests must be short before it and may be longer after it.
     async fn log_in(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -263,7 +264,7 @@ impl Session {
         if may_become_twin || self.client.keeps_blocks() {
             self.transport.keep_queued();
         }
-        // Where Redis might refuse it, what follows could not be told from what is queued.
+        // If Redis might refuse it, the replies to what follows could not be told from those to queued commands.
         if !certain {
             self.settled(inbox).await?;
             self.client.connection.rights.may_begin_block = self.client.connection.block.is_some();
@@ -301,7 +302,7 @@ impl Session {
         Ok(())
     }
 
-    /// Redis is asked only whether this user may, in words that change nothing there.
+    /// Redis is only asked whether this user may use it, in words that change nothing there.
     async fn client_reply(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -321,7 +322,7 @@ impl Session {
             }
         };
         if self.client.connection.block.is_some() {
-            // From Redis the array of EXEC would never come whole.
+            // From Redis the array of EXEC would never come complete.
             self.error("ERR CLIENT REPLY is not possible inside a transaction through lockwarden", muted);
             return Ok(());
         }
@@ -341,7 +342,7 @@ impl Session {
             (mode, _) => self.client.connection.reply_mode = mode,
         }
         if mode == ReplyMode::On {
-            // Whatever the mode was, Redis answers this.
+            // Redis answers this in every mode.
             self.transport.answer(Bytes::from_static(b"+OK\r\n"));
         }
         Ok(())
@@ -369,7 +370,7 @@ impl Client {
         }
     }
 
-    /// A command went to Redis; inside a block it stands at the next place.
+    /// A command was sent to Redis; inside a block it takes the next place.
     pub(crate) fn queued(&mut self) {
         if let Some(block) = &mut self.connection.block {
             block.queued += 1;
@@ -387,12 +388,12 @@ impl Client {
     }
 }
 
-/// Who `AUTH` says that the client is.
+/// The login that `AUTH` names.
 fn login(words: &[Bytes]) -> Login {
     let (user, password) = match words {
         [user, password] => (user.clone(), password.clone()),
         [password] => (Bytes::from_static(DEFAULT_USER), password.clone()),
-        // Redis will say that this is none.
+        // Redis will refuse it as no valid login.
         _ => (Bytes::from_static(DEFAULT_USER), Bytes::new()),
     };
     Login { user, password }

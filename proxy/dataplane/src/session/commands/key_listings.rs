@@ -1,5 +1,4 @@
-//! `KEYS`, `SCAN` and `RANDOMKEY`: asked of Redis as they came, answered without the proxy's own
-//! keys.
+//! `KEYS`, `SCAN` and `RANDOMKEY`: sent to Redis unchanged, and answered without the proxy's own keys.
 
 use bytes::BytesMut;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};

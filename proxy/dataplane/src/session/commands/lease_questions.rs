@@ -1,5 +1,5 @@
-//! `LOCKWARDEN CHECK` and `LEASE`: Redis says in one step what is known of the lease of a lock, on the client's own connection
-//! and with its user's rights. Nothing is changed, and no owner token is told.
+//! `LOCKWARDEN CHECK` and `LEASE`: Redis returns in one step what is known of the lease of a lock, on the client's
+//! own connection and with its user's rights. Nothing is changed, and no owner token is shown.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Session {
 }
 
 impl Client {
-    /// The reply, by what the step has answered.
+    /// The reply, made from the step's answer.
     fn word_lease(
         &self,
         answer: &Bytes,
@@ -88,10 +88,10 @@ impl Client {
     }
 }
 
-/// Of a key that is no lock here. `lockwarden lock` looks for it.
+/// The error for a key that is no lock here. `lockwarden lock` looks for this text.
 pub const IN_NO_NAMESPACE: &str = "is in no namespace";
 
-/// The question, if it can be answered at all; else why not.
+/// The question, if it can be answered; otherwise the reason why not.
 fn answerable(question: Question, is_queued: bool, active: &Active) -> Result<(LeaseQuestion, NamespaceId), String> {
     let (question, namespace) = question.map_err(|mistake| mistake.to_string())?;
     if is_queued {

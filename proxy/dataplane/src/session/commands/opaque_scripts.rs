@@ -1,5 +1,5 @@
-//! Scripts whose meaning is not known: whether their text may be wrapped, and the words in which a
-//! wrapped one answers, which are those that it would have without the wrap.
+//! Scripts whose meaning is not known: whether their text may be wrapped, and the reply of a wrapped one, which is
+//! given the form that it would have without the wrap.
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::{LockCommand, LockOp};
@@ -18,10 +18,10 @@ use crate::session::transport::End;
 use crate::session::transport::request_buffer::RequestBuffer;
 
 impl Session {
-    /// A script that is to be wrapped must be a chunk of its own, or it could end the function that
-    /// it is wrapped into. The server's own Lua says so, once a text.
+    /// A script that is to be wrapped must be a chunk of its own, or it could end the function that it is wrapped
+    /// into. The server's own Lua is asked that, once for each text.
     pub(crate) async fn examine(&mut self, inbox: &mut RequestBuffer, script: &ScriptFacts) -> Result<Examined, End> {
-        // What is asked on this connection would be queued, or end a CLIENT CACHING.
+        // A question on this connection would be queued, or would end a CLIENT CACHING.
         if self.client.connection.block.is_some() || self.client.connection.reads_are_noted() {
             return self.client.examine_aside(script).await;
         }
@@ -44,7 +44,7 @@ impl Session {
         let is_about_the_text = !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
         if loaded.starts_with(b"-") && is_about_the_text {
             let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
-            // An error of another kind, as while Redis is busy, says nothing of the text.
+            // An error of another kind, such as while Redis is busy, says nothing about the text.
             return Ok(match words.starts_with(COMPILING) {
                 true => Examined::Unsound(words),
                 false => Examined::Unknown(words),
@@ -74,7 +74,7 @@ impl Client {
         })
     }
 
-    /// What is asked: how errors look, and whether a text compiles.
+    /// The questions: how errors look, and whether a text compiles.
     fn questions<'a>(&self, script: &'a ScriptFacts) -> [OwnRequest<'a>; 2] {
         let flagged = self.shared.backend.server.reads_script_flags();
         let chunk = script.chunk();
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// What the answer of [`OwnRequest::Compiles`] says of a text.
+/// What the reply to [`OwnRequest::Compiles`] says of a text.
 fn examined(script: &ScriptFacts, answer: Value) -> Examined {
     match answer {
         Value::Integer(1) => {
@@ -134,14 +134,14 @@ fn examined(script: &ScriptFacts, answer: Value) -> Examined {
     }
 }
 
-/// How Redis begins to say that a text is no chunk of Lua.
+/// How Redis's error begins for a text that is no chunk of Lua.
 const COMPILING: &str = "ERR Error compiling script";
 
 /// What the server's Lua says of a text.
 pub(crate) enum Examined {
     /// It is a chunk of its own.
     Sound,
-    /// It is none; what Redis says to that.
+    /// It is not; Redis's error for it.
     Unsound(String),
     /// It could not be found out; the error.
     Unknown(String),
@@ -149,14 +149,14 @@ pub(crate) enum Examined {
     TurnedAway(NothingRun),
 }
 
-/// What a wrapped script says to a client whose lock it is not, where that is known and refusals of
+/// The reply of a wrapped script to a client that does not hold the lock, if the right reply is known and refusals of
 /// releases and extensions are native.
 pub(crate) fn own_no(command: &LockCommand, flight: &InFlight, refused: &outcome::Refused) -> Option<Value> {
     let LockOp::Wrapped { script, keys, .. } = &command.op else {
         return None;
     };
     let mut allowed = flight.permitted.locks().iter();
-    // A debt is paid in silence.
+    // A release that is still owed (a debt) gets no error.
     let native = (refused.stands_for == StandsFor::Debt)
         || allowed.all(|allowed| allowed.rules.on_violation == OnViolation::Native);
     let unproven = matches!(refused.reason, Reason::NotOwner | Reason::Expired);
@@ -169,7 +169,7 @@ pub(crate) fn own_no(command: &LockCommand, flight: &InFlight, refused: &outcome
     outcome::plain(&script.analysis.refusal_reply(keys, arguments, &is_lock)?)
 }
 
-/// Where Redis names the script that it ran, the client knows it by another name.
+/// Replaces the name of the script that Redis ran by the name that the client knows.
 pub(crate) fn under_its_own_name(value: Value, op: &LockOp) -> Value {
     let (Value::Error(text), LockOp::Wrapped { script, reach, .. }) = (&value, op) else {
         return value;

@@ -1,5 +1,5 @@
-//! `LOCKWARDEN LOCKS`, `WHY`, `MODE`, `CLIENTS` and `HELP`: an operator asks the proxy itself. Whether it may is decided here,
-//! the answer comes from `crate::state::operator`.
+//! `LOCKWARDEN LOCKS`, `WHY`, `MODE`, `CLIENTS` and `HELP`: an operator's questions to the proxy itself. Whether the
+//! client may ask is decided here; the reply comes from `crate::state::operator`.
 
 use bytes::BytesMut;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};
@@ -11,7 +11,7 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
 impl Session {
-    /// Answers only `admin_identities`; what can be asked is no secret.
+    /// Answers only `admin_identities`; the list of possible questions is no secret.
     pub(crate) async fn ask_proxy(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -35,7 +35,7 @@ impl Session {
             self.error(&text, muted);
             return Ok(());
         }
-        // What was sent before has its replies first, however long this takes.
+        // Requests that were sent before get their replies first, however long this takes.
         self.all_answered(inbox).await?;
         let operator = &self.client.shared.operator;
         let answer = operator.ask(command, self.client.caller.clone()).await;

@@ -1,5 +1,4 @@
-//! Writes of guarded data that wait to be judged, and what was read for that. What is done with them is in
-//! `guarded_writes`.
+//! Writes of guarded data that wait to be judged, and what was read for that. `guarded_writes` judges them.
 
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::vocabulary::GuardUnchecked;
@@ -13,7 +12,8 @@ pub struct GuardedWrite {
     pub(crate) keys: Vec<Guarded>,
     /// It cannot be judged.
     pub(crate) unchecked: Option<GuardUnchecked>,
-    /// Where it says itself in which database it writes. Which one is selected is certain only when it is judged.
+    /// The database that the command itself names, if it does. Which one is selected is certain only when it is
+    /// judged.
     pub(crate) into: Option<IntoDatabase>,
 }
 
@@ -44,7 +44,7 @@ fn distinct<'a>(keys: impl Iterator<Item = &'a Guarded>) -> Vec<&'a [u8]> {
     locks
 }
 
-/// What guards hold back of a block, until it is to be executed.
+/// The writes of a block that guards hold back, until the block is to be executed.
 #[derive(Debug, Default)]
 pub(crate) struct GuardedBlock {
     pub(crate) writes: Vec<GuardedWrite>,

@@ -1,6 +1,7 @@
-//! Scripts that write guarded data. One that names a lock is judged in the step that runs it, key by key; any other as every command.
-//! What it writes is told by the keys that it declares, and by its text with the arguments of the call; where that says only how a
-//! name begins and ends, the call is counted, and goes on.
+//! Scripts that write guarded data. A script that names a lock is judged in the step that runs it, key by key; any
+//! other script is judged as every command. What a script writes is known from the keys that it declares, and from
+//! its text with the arguments of the call. If that shows only how a name begins and ends, the call is counted, and
+//! goes on.
 
 use std::time::Instant;
 
@@ -27,17 +28,17 @@ use crate::session::transport::Muted;
 pub(super) struct Written {
     /// Whole names.
     pub(super) named: Vec<Vec<u8>>,
-    /// Where only the run tells a name: how it begins and ends.
+    /// For names that only the run shows: how each begins and ends.
     computed: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Written {
-    /// Of a script of which nothing is known.
+    /// For a script of which nothing is known.
     fn anything() -> Written {
         Written { named: Vec::new(), computed: vec![(Vec::new(), Vec::new())] }
     }
 
-    /// By the names in a text, in a call with these words.
+    /// Computed from the names in a text, for a call with these words.
     fn of(names: &Names, keys: &[&[u8]], arguments: &[&[u8]]) -> Written {
         let is_any = *names == Names::Computed || names.commands_in_call(arguments).any(may_write);
         let mut written = match is_any {
@@ -54,7 +55,7 @@ impl Written {
         written
     }
 
-    /// The guards that may be about a name that only the run tells.
+    /// The guards that may cover a name that only the run shows.
     fn perhaps<'a>(&'a self, guards: &'a DataGuards) -> impl Iterator<Item = usize> + 'a {
         let mut found: Vec<usize> =
             self.computed.iter().flat_map(|(beginning, ending)| guards.may_be_about(beginning, ending)).collect();
@@ -65,7 +66,7 @@ impl Written {
 }
 
 impl Client {
-    /// What a script may write beside the keys that it declares; nothing of any other command.
+    /// What a script may write beside the keys that it declares; empty for any other command.
     pub(super) fn written_by_script(&self, request: &Request<'_>) -> Written {
         let name = match lookup(request) {
             Lookup::Known(spec) if is_script(spec.name) => spec.name,
@@ -99,7 +100,7 @@ impl Client {
         }
     }
 
-    /// Counts a script that may write guarded data whose names only its run tells: it is not checked.
+    /// Counts a script that may write guarded data whose names only its run shows: it is not checked.
     pub(crate) fn count_computed_data(&mut self, class: &Class<'_>, request: &Request<'_>) {
         let is_refused = matches!(class, Class::Opaque(_) | Class::Error(_) | Class::TooLong(..));
         let is_known = || matches!(lookup(request), Lookup::Known(spec) if is_script(spec.name));
@@ -140,8 +141,8 @@ impl Client {
         *data = keys.collect();
     }
 
-    /// Counts and tells what the step of a script said of the guarded data that the script may write; returns the error line where
-    /// it was refused for that.
+    /// Counts and reports the verdicts of a script's step on the guarded data that the script may write; returns the
+    /// error line if the script was refused for that.
     pub(crate) fn told_of_data(
         &mut self,
         op: &LockOp,
@@ -156,7 +157,7 @@ impl Client {
                 continue;
             };
             let is_why = said.refused == Some(place);
-            // Of what was put back for another reason nothing was written.
+            // If the script was put back for another reason, nothing of it was written.
             if data.enforced && !is_why && !verdict.passes() {
                 continue;
             }
@@ -169,8 +170,8 @@ impl Client {
 }
 
 impl Session {
-    /// A script whose guarded data was to be judged in its step goes to Redis without that. Returns whether that is refused, and its
-    /// client was told so.
+    /// A script whose guarded data was to be judged in its step is sent to Redis without that. Returns whether it was
+    /// refused instead; then its client was told so.
     pub(crate) fn data_goes_unjudged(&mut self, command: &Command, active: &Active, muted: Muted) -> bool {
         let Command::Lock(command) = command else {
             return false;

@@ -1,4 +1,5 @@
-//! What is said of a write of guarded data, by the records of its locks; each verdict is counted, and a refusal told.
+//! The verdicts on a write of guarded data, by the records of its locks; each verdict is counted, and a refusal is
+//! logged.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,7 +57,7 @@ impl Client {
         }
     }
 
-    /// A record that was written before its holder's process was known, with what is known by now.
+    /// A record that was written before its holder's process was known, completed with what is known now.
     fn with_known_process(&self, head: Option<RecordHead>) -> Option<RecordHead> {
         let head = head?;
         if head.identity.process() != Process::Pending {
@@ -71,13 +72,13 @@ impl Client {
         Some(RecordHead { identity, ..head })
     }
 
-    /// The same for each write of a block; the first refusal ends it.
+    /// The same for each write of a block, up to the first refusal.
     pub(super) fn judge_block(&mut self, guarded: &GuardedBlock, heads: &Heads, active: &Active) -> Option<String> {
         let mut writes = guarded.writes.iter();
         writes.find_map(|write| self.judge_write(write, heads, active))
     }
 
-    /// Counts and tells what is said to a write; returns the error line where it is refused.
+    /// Counts and reports the verdict on a write; returns the error line if it is refused.
     pub(super) fn judge_write(&mut self, write: &GuardedWrite, heads: &Heads, active: &Active) -> Option<String> {
         let selected = IntoDatabase(Some(self.connection.selected));
         if write.into.is_some_and(|into| into != selected) {
@@ -93,7 +94,7 @@ impl Client {
         })
     }
 
-    /// Counts and tells what was said to a write of this key; returns the error line where it is refused.
+    /// Counts and reports the verdict on a write of this key; returns the error line if it is refused.
     pub(super) fn said_to(
         &mut self,
         command: &'static str,
@@ -124,7 +125,7 @@ impl Client {
         guard.enforces().then(line)
     }
 
-    /// The fencing token of the lease that this connection had last, where that was numbered.
+    /// The fencing token of this connection's latest lease, if that had one.
     fn own_fence(&self, lock: &[u8], head: Option<&RecordHead>) -> Option<FencingToken> {
         let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
         let remembered = self.evidence.own(&key, Instant::now());
@@ -134,7 +135,7 @@ impl Client {
         fence.filter(|fence| *fence != FencingToken(0))
     }
 
-    /// What one guard says, and by which lock: the best of its locks counts.
+    /// The verdict of one guard, and the lock that it is by: the best verdict among its locks counts.
     fn verdict<'k>(
         &self,
         one: &'k Guarded,
@@ -146,7 +147,7 @@ impl Client {
         let who = self.connection.who();
         let mut best: Option<(Verdict, &'k [u8], Option<RecordHead>)> = None;
         for lock in &one.locks {
-            // What was not read permits nothing.
+            // A record that was not read permits nothing.
             let Some((_, head)) = heads.iter().find(|(known, _)| known == lock) else {
                 continue;
             };
@@ -174,7 +175,7 @@ impl Client {
         best.unwrap_or((Verdict::Refused(Refusal::NotOwner), &[], None))
     }
 
-    /// Leaves a refusal, or what enforce mode would refuse, in the log and the event log; returns its name.
+    /// Writes a refusal, or what enforce mode would refuse, to the log and the event log; returns its name.
     fn tell_refusal(
         &mut self,
         command: &'static str,
@@ -224,7 +225,7 @@ impl Client {
         }
     }
 
-    /// The reply where records could not be read: nothing was written.
+    /// The reply if records could not be read: nothing was written.
     pub(super) fn unread(&self, write: &GuardedWrite, unread: &Unread, active: &Active) -> BytesMut {
         match unread {
             Unread::NoRights => {

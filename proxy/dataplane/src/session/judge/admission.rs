@@ -1,4 +1,4 @@
-//! Whether Redis takes a command from this client now, and the errors that are told once it does.
+//! Whether Redis accepts a command from this client now, and the errors that are given once it does.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
 impl Session {
-    /// Where Redis takes hardly any command: before a login, while subscribed under RESP2, while
-    /// monitoring. There it is asked with a short command that is allowed nowhere of these, and what
-    /// it says to that is the answer; so nothing is judged that Redis would not look at.
+    /// For states in which Redis accepts hardly any command: before a login, while subscribed under RESP2, while
+    /// monitoring. There Redis is asked with a short command that none of these states allows, and its reply is the
+    /// client's reply; so no command is judged that Redis would not look at.
     pub(crate) async fn barred(&mut self, inbox: &mut RequestBuffer, name: &[u8]) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
         if self.client.connection.block.is_some()
@@ -43,8 +43,8 @@ impl Session {
         Ok(None)
     }
 
-    /// Waits until a command can be judged. Returns the configuration as this client sees it then; nothing where
-    /// Redis takes no such command from it now, which it was told.
+    /// Waits until a command can be judged. Returns the configuration as this client sees it then; `None` if Redis
+    /// accepts no such command from it now, which the client was told.
     pub async fn admit(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -59,7 +59,8 @@ impl Session {
         Ok(Some(self.client.seen(active.clone())))
     }
 
-    /// An error that Redis would give; what Redis says where it takes no such command now goes first.
+    /// Gives an error that Redis would give, unless Redis accepts no such command now: then Redis's own reply is
+    /// given.
     pub(crate) async fn tell_error(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -72,7 +73,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether nothing goes before an error of the proxy's; else that was told.
+    /// Whether an error of the proxy's may be given. Otherwise Redis's own reply was given.
     async fn may_err(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         self.client.count(CommandClass::Admin, CommandResult::Error);
         let name = inbox.request().name().to_owned();
@@ -83,7 +84,7 @@ impl Session {
         Ok(barred.is_none())
     }
 
-    /// What the server says of a command that it does not know. Inside a block that spoils the block.
+    /// Gives the server's reply to a command that it does not know. Inside a block that spoils the block.
     pub(crate) async fn tell_unknown(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<(), End> {
         if !self.may_err(inbox, muted).await? {
             return Ok(());
@@ -94,7 +95,7 @@ impl Session {
             Lookup::UnknownSubcommand => unknown_subcommand(request, is_modern),
             Lookup::Known(_) | Lookup::Unknown => unknown_command(request, is_modern),
         };
-        // What the block says later is the server's word, too.
+        // The reply to the block later is the server's own, too.
         if let Some(block) = &mut self.client.connection.block {
             block.spoil("");
         }
@@ -109,7 +110,7 @@ impl Session {
         self.counted_error(CommandResult::ProxyError, text, muted);
     }
 
-    /// An error in the words of Redis about a lock command.
+    /// An error about a lock command, in Redis's words.
     pub(crate) fn policy_error(&mut self, text: &str, muted: Muted) {
         self.counted_error(CommandResult::Error, text, muted);
     }
@@ -119,7 +120,7 @@ impl Session {
         self.error(text, muted);
     }
 
-    /// Answers that the proxy cannot do this.
+    /// Replies that the proxy cannot do this.
     pub fn limit(&mut self, limit: &str, command: &Command, muted: Muted) {
         let (target, name) = (command.target(), command.name());
         let line = limit_line(limit, &target.key, name, &refusal_id());

@@ -1,4 +1,4 @@
-//! Where the operator wants no decision without its record (`audit_required`): what is refused while
+//! For operators who want no decision without its record (`audit_required`): the commands that are refused while
 //! records cannot be written.
 
 use lockwarden_control::random::refusal_id;
@@ -12,14 +12,14 @@ use lockwarden_lock::settle::{Code, Refused};
 
 use crate::session::client::Client;
 
-/// What such a refusal names as its policy.
+/// The policy name of such a refusal.
 const AUDIT: &str = "audit";
 
 const HINT: &str = "the audit record of this command could not be written; try again later";
 
 impl Client {
-    /// The refusal of a lock command of which no record can be written. Where nothing is enforced,
-    /// nothing is refused for this either.
+    /// The refusal of a lock command for which no record can be written. In monitor mode nothing is refused for this
+    /// either.
     pub(crate) fn unrecordable(&self, command: &Command, active: &Active) -> Option<Refused> {
         if self.shared.audit.may_go_on(&self.shared.events) {
             return None;
@@ -35,7 +35,7 @@ impl Client {
         })
     }
 
-    /// The error line for a FLUSH of which no record can be written.
+    /// The error line for a FLUSH for which no record can be written.
     pub(crate) fn unrecordable_flush(&mut self, command: &str, active: &Active) -> Option<String> {
         if self.shared.audit.may_go_on(&self.shared.events) || active.enforces_nothing() {
             return None;

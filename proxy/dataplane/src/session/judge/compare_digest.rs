@@ -1,4 +1,4 @@
-//! Commands that compare the digest of a lock's value, which no script can compute in passing.
+//! Commands that compare the digest of a lock's value. The proxy's scripts cannot compute that digest.
 
 use bytes::Bytes;
 use lockwarden_control::ruleset::Active;
@@ -14,8 +14,8 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
 impl Session {
-    /// No script can compute the digest that Redis 8.4 compares. So the value is read here, and the
-    /// step compares that very value again. Only for a command that [`compares_digest`].
+    /// No script can compute the digest that Redis 8.4 compares. So the value is read here, and the step compares
+    /// that very value again. Only for a command for which [`compares_digest`] is true.
     pub(crate) async fn compare_digest(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -30,7 +30,7 @@ impl Session {
         let value = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("an answer to GET is no reply".to_owned()))?;
         match value.as_error() {
-            // The step finds the other type again, and words it as the command does.
+            // The step finds the other type again, and gives the command's own error for it.
             Some(error) if !error.starts_with(b"WRONGTYPE") => Ok(Compared::Unreadable(error.clone())),
             Some(_) | None => {
                 command.op.resolve_digest(value.as_bytes());
@@ -71,12 +71,12 @@ pub(crate) fn compares_digest(command: &LockCommand) -> bool {
     }
 }
 
-/// What came of a condition on a digest.
+/// The result of a condition on a digest.
 pub(crate) enum Compared {
     /// It was compared.
     Judged,
     /// It cannot be judged.
     Never,
-    /// Redis's words, where it would not show the value.
+    /// Redis's error, if it would not show the value.
     Unreadable(Bytes),
 }

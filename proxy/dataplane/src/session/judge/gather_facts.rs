@@ -1,5 +1,5 @@
-//! What a connection brings along when its command is judged: which locks it names, what the
-//! connection knows of them, and whether its process must be known first.
+//! What a connection contributes when its command is judged: which locks the command names, what the connection knows
+//! of them, and whether its process must be known first.
 
 use std::time::Instant;
 
@@ -23,9 +23,9 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
 impl Session {
-    /// The fencing token of the lease that this connection was granted last and has not given back;
-    /// null where there is none, as for a key that is no lock. What it remembers is enough: a lease of
-    /// another connection is none of its business.
+    /// Replies with the fencing token of the lease that this connection was granted last and has not released; null
+    /// if there is none, as for a key that is no lock. What the connection remembers is enough, because leases of
+    /// other connections do not matter here.
     pub(crate) async fn tell_fence(&mut self, inbox: &mut RequestBuffer, key: Bytes, muted: Muted) -> Result<(), End> {
         if let Some(error) = self.barred(inbox, b"lockwarden").await? {
             self.reply(&error, muted);
@@ -48,8 +48,8 @@ impl Session {
 }
 
 impl Client {
-    /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
-    /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
+    /// Whether the current lease, as far as this proxy has seen, was granted to a client of the same distinctive
+    /// identity. This is only for policies: the step checks whether it is true.
     fn is_same_identity(&self, key: &DbKey, rules: &Rules) -> bool {
         let who = self.connection.who();
         let Some((_, Some(session))) = self.shared.mirror.current(key) else {
@@ -68,8 +68,9 @@ impl Client {
             }
     }
 
-    /// Finds out whether this client is part of a job: before its connection's first command takes a lock, since it may end
-    /// with the reply; and where the lock is a job's. Returns the process that it speaks for, if that is not its own.
+    /// Finds out whether this client is part of a job. This is done before the first command of a connection takes a
+    /// lock, since the client may end with the reply; and for a lock that a job holds. Returns the process that the
+    /// client speaks for, if that is not its own.
     pub(crate) async fn job_of(&self, command: &Command, active: &Active) -> Option<Process> {
         let [target] = command.targets()[..] else {
             return None;
@@ -123,15 +124,15 @@ impl Client {
             .collect()
     }
 
-    /// Before a cluster: a lease that this client was granted over another of its sessions, before the slot came here or another server
-    /// became the primary, is this session's own.
+    /// In a cluster: a lease counts as this session's own if this client was granted it over another of its sessions,
+    /// before the slot came here or another server became the primary.
     fn takes_over(&mut self, key: &DbKey, now: Instant) {
         if self.shared.shards.map().is_none() || self.evidence.was_refused(key) {
             return;
         }
         let (session, known) = (self.connection.who().session, self.evidence.own(key, now).map(|own| own.grant));
         let is_news = |lease: &Lease| lease.session == Some(session) && known != Some(lease.grant);
-        // Until the map has changed, its lease is looked after where the slot was.
+        // Until the map has changed, its lease is kept in the shard that had the slot.
         let elsewhere = || self.shared.shards.each().iter().find_map(|shard| shard.mirror.lease(key));
         let lease = self.shared.mirror.lease(key).or_else(elsewhere);
         if let Some(lease) = lease.filter(is_news) {
@@ -149,7 +150,7 @@ impl Client {
         }
     }
 
-    /// A lease of this connection that was taken away on the server itself is over, whatever its time says.
+    /// Notes that a lease of this connection that was deleted on the server itself is over, whatever its time says.
     pub(crate) fn notes_vanished(&mut self, key: &DbKey, now: Instant) {
         if !self.shared.mirror.has_lost() {
             return;
@@ -160,8 +161,8 @@ impl Client {
         }
     }
 
-    /// Whether another client was granted a lock with the value that a command carries. Of a script
-    /// whose meaning is not known every argument may be one that can be told from others'.
+    /// Whether another client was granted a lock with the value that a command carries. For a script whose meaning is
+    /// not known, each argument that is distinctive enough may be the value.
     fn names_shared_token(
         &self,
         command: &Command,
@@ -212,8 +213,8 @@ pub(crate) fn is_try(command: &Command) -> bool {
     }
 }
 
-/// Whether a command may have to be proven by its client's process: one without an owner token, or
-/// an acquire that may be a repetition.
+/// Whether a command may have to be proven by its client's process: one without an owner token, or an acquire that
+/// may be a repetition.
 pub(crate) fn may_need_process(permitted: &Permitted) -> bool {
     let tokenless = match &permitted.command().op {
         LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => comparison.is_none(),

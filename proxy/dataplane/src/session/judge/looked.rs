@@ -1,4 +1,4 @@
-//! What a look at a command before it is judged can show.
+//! The possible results of the look at a command before it is judged.
 
 use bytes::Bytes;
 use lockwarden_control::clock::Moment;
@@ -8,19 +8,19 @@ use lockwarden_lock::settle::Refused;
 
 use crate::backend::rights::Known;
 
-/// What it has shown.
+/// The result.
 pub(crate) enum Looked {
-    /// It can be judged; the time that is taken for it begins here.
+    /// The command can be judged; the time that the judgement takes begins here.
     Judge { begun: Moment, rights: Known },
-    /// It is for the server to say what it makes of it.
+    /// It is forwarded: the server decides what it is.
     Forward(UnjudgedWhy),
     /// It touches a key of the proxy's own, or must be recorded and cannot be.
     Refuse(Box<Refused>),
     /// Redis runs no scripts for this user.
     TurnedAway(NothingRun),
-    /// What Redis would say to the text of its script.
+    /// Redis's error for the text of its script.
     Wrong(String),
-    /// It compares with a digest that nothing has.
+    /// It compares with a digest that no value has.
     NoDigest,
     /// It compares with a digest, and the value could not be read.
     UnreadableDigest(Bytes),

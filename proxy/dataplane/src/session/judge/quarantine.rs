@@ -1,6 +1,6 @@
-//! Where a namespace has a quarantine: no free lock is granted for a while after another server has become the primary,
-//! and none over a connection of which it is not known that it leads to the server of which that is reckoned. A connection
-//! does not change its server, so each is asked once.
+//! For namespaces with a quarantine: for a while after another server has become the primary, no free lock is
+//! granted. Nor is one granted over a connection that is not known to lead to the server that the quarantine is
+//! reckoned for. A connection does not change its server, so each is asked once.
 
 use std::time::Instant;
 
@@ -21,8 +21,8 @@ use crate::session::transport::{End, Muted};
 use crate::state::{ProxyState, quarantine};
 
 impl Session {
-    /// Finds out which server the connection leads to, before a command is judged that could be granted a free lock in a namespace with a quarantine.
-    /// Returns false where its client was told why not.
+    /// Finds out which server the connection leads to, before a command is judged that could be granted a free lock
+    /// in a namespace with a quarantine. Returns false if its client was told why that is impossible.
     pub(crate) async fn verify_server(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -36,7 +36,7 @@ impl Session {
             return Ok(true);
         }
         self.client.shared.backend.server.era_settles().await;
-        // A shared connection may be another one by the time that the step is sent.
+        // A shared connection may be replaced by another one before the step is sent.
         if !self.takes_own_connection(inbox, muted).await? {
             return Ok(false);
         }
@@ -52,8 +52,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether what is sent at this moment reaches the server that is the primary, as far as this proxy knows, or what came was said by
-    /// it; after a gap in its own time it waits until it does. What a server before has said is not believed.
+    /// Whether the session's connection leads to the server that is the primary, as far as this proxy knows: both for
+    /// what is sent now and for a reply that has just come. If the process stood still, it first waits until that is
+    /// known again. A reply of a former primary is not trusted.
     pub(crate) async fn still_counts(&mut self, now: Instant) -> bool {
         let shared = &self.client.shared;
         if !shared.standstill.look(now) {
@@ -63,7 +64,8 @@ impl Session {
         era.is_none_or(|era| !shared.backend.server.is_left(era))
     }
 
-    /// Less may be promised than when the block was queued: by the rules of now it is spoilt, and nothing of it is carried out.
+    /// Less may be promised now than when the block was queued. If so, the block is spoilt by the present rules, and
+    /// nothing of it is carried out.
     pub(crate) fn promise_block(&mut self) {
         let is_verified = self.transport.backend_link().is_verified();
         let Some(block) = self.client.connection.block.as_ref().filter(|block| block.spoiled.is_none()) else {
@@ -115,10 +117,10 @@ impl Session {
     }
 }
 
-/// The rules of a namespace as they are now, over a connection of which it is known or not which server it leads to.
+/// The present rules of a namespace, over a connection whose server is known (`is_verified`) or not.
 pub(crate) fn rules_now(namespace: NamespaceId, active: &Active, shared: &ProxyState, is_verified: bool) -> Rules {
     let details = active.namespace(namespace);
-    // Nearly all: the clock is not asked.
+    // Nearly all namespaces have none: then the clock is not read.
     if details.quarantine.is_none() {
         return details.rules;
     }
@@ -135,7 +137,7 @@ pub(crate) fn rules_now(namespace: NamespaceId, active: &Active, shared: &ProxyS
     }
 }
 
-/// Which run of a server an answer to `INFO server` names.
+/// The server's run id that an answer to `INFO server` names.
 fn run_of(answer: &Bytes, protocol: Protocol) -> Option<String> {
     let value = parse_reply(answer, protocol).ok()?;
     let info = String::from_utf8_lossy(value.as_bytes()?);

@@ -1,5 +1,4 @@
-//! Saying no: the words of a refusal, its place in the counters and its line in the log. Whether to
-//! refuse is not decided here.
+//! Refusals: their words, their counters and their line in the log. Whether to refuse is not decided here.
 
 use std::time::Instant;
 
@@ -33,7 +32,7 @@ impl Session {
     /// A refusal that needed nothing from Redis. `took` is `None` where no policy was asked.
     pub(crate) fn refuse(&mut self, refused: &Refused, took: Option<Took>, active: &Active, muted: Muted) {
         let line = self.refused(refused, took, active);
-        // In a block the client expects QUEUED and would take a native answer for it; an error spoils the block.
+        // In a block the client expects QUEUED and would mistake a native reply for it; an error spoils the block.
         if refused.native && self.client.connection.block.is_none() {
             let mut reply = BytesMut::new();
             let nothing = refused.command.op().map_or(Value::Null, native_nothing);
@@ -44,7 +43,7 @@ impl Session {
         self.error(&line, muted);
     }
 
-    /// Counts and logs such a refusal; answers its error line.
+    /// Counts and logs such a refusal; returns its error line.
     pub fn refused(&mut self, refused: &Refused, took: Option<Took>, active: &Active) -> String {
         let command = &refused.command;
         let operation = command.operation(proxy_time());
@@ -96,7 +95,7 @@ impl Session {
             id: &id,
             fence: None,
             ttl_ms: asked_ms.filter(|_| reason == Reason::TtlTooLong).map(AskedMs),
-            // Another policy has a limit of its own, and tells it.
+            // Another policy has its own limit, and names it.
             max_ms: details
                 .ceiling_ms()
                 .filter(|_| &**policy == "ttl-ceiling" && matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
@@ -106,8 +105,8 @@ impl Session {
         })
     }
 
-    /// A release was refused without a look at Redis. Somebody who may be the holder wanted the lock
-    /// gone, so keep-alive lets it go by its TTL.
+    /// A release was refused without a look at Redis. The client may be the holder and wanted to release the lock, so
+    /// keep-alive ends and the lock expires by its TTL.
     fn let_go(&mut self, op: &LockOp, active: &Active) {
         if !op.may_release(proxy_time()) {
             return;
@@ -161,7 +160,7 @@ impl Client {
         })
     }
 
-    /// What enforce mode would have refused, or a rule that only reports; returns the refusal's name.
+    /// Reports what enforce mode would have refused, or a rule that only reports; returns the refusal's name.
     pub fn would_refuse(
         &mut self,
         target: &Target,
@@ -179,7 +178,7 @@ impl Client {
         id
     }
 
-    /// `held_ms`: how long its holder has had the lock, where the step told it.
+    /// `held_ms`: how long its holder has had the lock, if the step returned it.
     #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
     pub fn log(
         &self,
@@ -219,7 +218,7 @@ impl Client {
     }
 }
 
-/// Which policy a refusal found by a script follows from, and its words.
+/// The policy that a refusal found by a script comes from, and its words.
 pub(crate) struct By<'a> {
     pub(crate) policy: &'a str,
     pub(crate) rule: Option<&'a str>,
@@ -227,7 +226,8 @@ pub(crate) struct By<'a> {
 }
 
 impl<'a> By<'a> {
-    /// Of a script the policies were asked beforehand what it may do; what was found only in the step has no words.
+    /// For a script, the policies were asked beforehand about all that it may do; what was found only in the step has
+    /// no words.
     pub(crate) fn of(allowed: Option<&'a Allowed>, target: &Target, reason: Reason, active: &Active) -> By<'a> {
         let denial = allowed.and_then(|allowed| allowed.refused_by(reason));
         match denial.filter(|denial| denial.rule.is_some()) {
@@ -247,8 +247,8 @@ fn asked_ms(op: &LockOp) -> Option<u64> {
     }
 }
 
-/// The policy whose rule a refusal found by a script follows from: the built-in one that asks for
-/// it, where the namespace has it.
+/// The policy whose rule leads to a refusal found by a script: the built-in one that asks for it, if the namespace
+/// has it.
 pub(crate) fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
     let built_in = reason.asked_by();
     let present = active.generation.chain(target.namespace).any(|name| &**name == built_in);

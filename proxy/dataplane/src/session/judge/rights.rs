@@ -1,5 +1,5 @@
-//! Whether a user's rights suffice for a step: what is known of them, what an answer teaches, and the clear line
-//! that says what is missing. The memory itself is in `crate::backend::rights`.
+//! Whether a user's rights suffice for a step: what is known of them, what is learnt from a reply, and the line that
+//! says what is missing. What is remembered is kept in `crate::backend::rights`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,12 +21,12 @@ use crate::session::step::awaited::{InFlight, Look, Queued, QueuedStep, RightsQu
 use crate::session::transport::Muted;
 use crate::session::{Session, error_frame};
 
-/// Steps that one session remembers of its user.
+/// The most steps that one session remembers of its user.
 const MAX_REMEMBERED: usize = 16;
 
 impl Session {
-    /// Asks behind a block for rights that were not known in it. Nothing of the client's waits for the answers: they
-    /// come behind an EXEC that writes, and so has to wait for whatever writes wait for.
+    /// Asks, after a block, for rights that were not known in it. No request of the client waits for the answers:
+    /// they come after an EXEC that writes, which has to wait for whatever writes wait for.
     pub(crate) fn ask_for_rights(&mut self, questions: Vec<RightsQuestion>) {
         let prefix = self.client.active().companion_prefix.clone();
         let flags = self.client.shared.backend.server.reads_script_flags();
@@ -37,7 +37,7 @@ impl Session {
         }
     }
 
-    /// Redis's answer to what was queued in the place of the client's command, which gets one reply.
+    /// Redis's reply to what was queued in place of the client's command. The client gets one reply.
     pub(crate) fn learn_of_queued(&mut self, step: &QueuedStep, frame: &Bytes, muted: Muted) {
         let refused = frame.starts_with(b"-");
         let reply = match step.what {
@@ -54,7 +54,7 @@ impl Session {
         self.reply(&reply, muted);
     }
 
-    /// A guard takes a place in the block, of which the client does not know.
+    /// Queues a guard, which takes a place in the block that the client does not know of.
     pub(crate) fn queue_guard(&mut self, command: &LockCommand, active: &Active, muted: Muted) {
         let script = self.client.script_text(command);
         let Some(guard) = Guard::of(command, script.as_deref()) else {
@@ -93,7 +93,7 @@ impl Client {
         known
     }
 
-    /// A step that looked at its rights first has found them, unless it was not run.
+    /// A step that checked its rights first has found them sufficient, unless it was not run.
     pub(crate) fn learn_of_check(&mut self, flight: &mut InFlight, answers: &Answers, active: &Active, now: Instant) {
         let Some(needs) = flight.unchecked.take() else {
             return;
@@ -107,7 +107,7 @@ impl Client {
         rights.suffice(&self.connection.user, namespace, needs, now);
     }
 
-    /// The line for a user whose step was not run: what is missing, and all that it takes.
+    /// The line for a user whose step was not run: what is missing, and all the rights that the step takes.
     pub(crate) fn rights_line(&self, why: &Why, command: &str, needs: Needs, active: &Active) -> String {
         let command = command.to_ascii_uppercase();
         let prefix = &active.companion_prefix;
@@ -139,7 +139,7 @@ impl Client {
         error_frame(&self.rights_line(proof.why(), command.name, needs, active))
     }
 
-    /// A step was not run for want of rights: remembers that, and tells the log once.
+    /// A step was not run for lack of rights: remembers that, and logs it once.
     pub(crate) fn learn_of_lack(
         &mut self,
         user: &Bytes,
@@ -158,7 +158,7 @@ impl Client {
     fn lacks(&mut self, user: &Bytes, namespace: &Arc<str>, needs: Needs, missing: Missing, active: &Active) {
         self.connection.rights.sufficient.clear();
         let rights = &self.shared.rights;
-        // What is missing is told by the check the next time.
+        // The check finds what is missing the next time.
         if missing.is_empty() {
             return rights.forget(user);
         }
@@ -230,9 +230,9 @@ impl Client {
         error_frame(&line)
     }
 
-    /// In a block where nothing is enforced: a step is queued only for a user who is known to have the rights that it
-    /// takes, since one that Redis turns away would spoil the block. Else the client's own command is, and afterwards
-    /// the question is asked.
+    /// For a block in monitor mode: a step is queued only for a user who is known to have the rights that it takes,
+    /// since a step that Redis refuses would spoil the block. Otherwise the client's own command is queued, and the
+    /// rights are asked for afterwards.
     pub(crate) fn wonders_in_block(&mut self, command: &Command, known: &Known, active: &Active) -> bool {
         let Some(block) = &mut self.connection.block else {
             return false;

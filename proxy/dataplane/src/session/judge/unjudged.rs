@@ -1,6 +1,6 @@
-//! Commands on locks that are not judged: Redis takes none from this client now, it has no scripts or the user no
-//! rights for them, or what the command does cannot be known. Where something is enforced the client is told; where
-//! all is only watched, Redis gets the command as it came.
+//! Commands on locks that are not judged: Redis accepts none from this client now, it has no scripts or the user no
+//! rights for them, or the effect of the command cannot be known. In enforce mode the client is told; in monitor mode
+//! Redis gets the command unchanged.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ use crate::session::step::awaited::Look;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
-/// For a command that was on its way when something else came into force.
+/// The error for a command that was under way when another mode came into force.
 pub(crate) const SWITCHED: &str = "ERR the mode of this lock's namespace was switched meanwhile; try again";
 
 impl Session {
-    /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
-    /// NOSCRIPT with the text; inside one there is no such answer.
+    /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers NOSCRIPT by sending the
+    /// text; inside one it cannot.
     pub(crate) async fn unknown_script(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -55,8 +55,8 @@ impl Session {
         Ok(())
     }
 
-    /// In a namespace that is only watched: a command or script of which only Redis knows whether it has it. Where it has not,
-    /// nothing is run, and the client tries another way. So outside a block it is counted when the reply is there.
+    /// In monitor mode: a command or script of which only Redis knows whether it has it. If it has not, nothing is
+    /// run, and the client tries another way. So outside a block it is counted only when the reply is there.
     pub(crate) fn forward_unknown(
         &mut self,
         command: Command,
@@ -86,7 +86,7 @@ impl Session {
         frame: &Bytes,
         muted: Muted,
     ) {
-        // A script that fails may have written before.
+        // A script may have written before it failed.
         let was_run = match why {
             UnjudgedWhy::UnknownScript => !frame.starts_with(b"-NOSCRIPT"),
             _ => !frame.starts_with(b"-"),
@@ -111,7 +111,7 @@ impl Session {
             return Ok(());
         };
         if is_only_watched(command.target(), active) {
-            // Its value is gone: it was to be refused when its length was announced.
+            // Its value is gone: when its length was announced, the command was to be refused.
             if inbox.is_cut() {
                 self.proxy_error(SWITCHED, muted);
                 return Ok(());
@@ -126,7 +126,7 @@ impl Session {
         Ok(())
     }
 
-    /// A call that may reach a lock and is let go unjudged.
+    /// A call that may reach a lock and is forwarded unjudged.
     pub(crate) fn forward_call(
         &mut self,
         pass: PassThrough<'_>,
@@ -136,7 +136,7 @@ impl Session {
         muted: Muted,
     ) {
         match why {
-            // What stands for any lock that its names may be of is no lock of a namespace.
+            // The target stands for any lock that the computed names may be, and is no lock of a namespace.
             UnjudgedWhy::ComputedNames => self.client.count_computed(target, name, active),
             _ => self.client.count_unjudged(target, name, None, why, active),
         }
@@ -144,7 +144,7 @@ impl Session {
         self.forward(CommandClass::Policy, pass, muted);
     }
 
-    /// A script whose locks are all in namespaces that let it go unjudged.
+    /// A script all of whose locks are in namespaces that forward it unjudged.
     pub(crate) fn forward_script_unjudged(&mut self, forwarded: &Forwarded, active: &Active, muted: Muted) {
         let command = forwarded.command();
         if self.data_goes_unjudged(command, active, muted) {
@@ -158,7 +158,7 @@ impl Session {
         self.forward(CommandClass::Policy, forwarded.pass(), muted);
     }
 
-    /// A command that enforce mode would refuse, where it is only watched.
+    /// A command that enforce mode would refuse, in monitor mode.
     pub(crate) fn forward_watched(
         &mut self,
         forwarded: &Forwarded,
@@ -180,7 +180,7 @@ impl Session {
         self.forward(CommandClass::Policy, forwarded.pass(), muted);
     }
 
-    /// In a namespace that is only watched, what cannot be judged is Redis's alone.
+    /// In monitor mode, a command that cannot be judged is left to Redis alone.
     pub(crate) fn forward_unjudged(
         &mut self,
         command: Command,
@@ -198,7 +198,7 @@ impl Session {
             self.error(SWITCHED, muted);
             return Ok(());
         };
-        // Who may run no scripts of the proxy's may not mark anything either.
+        // A user who may not run the proxy's scripts may not mark anything either.
         if !matches!(why, UnjudgedWhy::NoRights | UnjudgedWhy::NoScripts) {
             self.mark_unwitnessed(&pass, active);
         }
@@ -207,7 +207,7 @@ impl Session {
         Ok(())
     }
 
-    /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
+    /// A step was not sent, or has run nothing, because Redis refuses the proxy's scripts for this user.
     pub(crate) fn turned_away(
         &mut self,
         command: Command,
@@ -227,8 +227,8 @@ impl Session {
         Ok(())
     }
 
-    /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where
-    /// it is sent all the same.
+    /// What is done with a command before its step is sent, if the rights are not known to suffice for that; `None`
+    /// if the step is sent nevertheless.
     pub(crate) fn lacks_already(
         &mut self,
         command: &Command,
@@ -256,7 +256,7 @@ impl Session {
 }
 
 impl Client {
-    /// Where nothing is enforced: why only the server can say what it makes of a command.
+    /// In monitor mode: the reason why only the server can handle a command, if there is one.
     pub(crate) fn is_servers_affair(&self, command: &Command, active: &Active) -> Option<UnjudgedWhy> {
         let server = &self.shared.backend.server;
         let why = if server.lacks_scripts() {

@@ -1,7 +1,7 @@
-//! A session whose connection leads to a server that was made a replica: behind a name that leads to
-//! another server by now, old connections may stay open, and every write over them fails. So the session
-//! ends once its client has read the error and nothing is under way; the client connects again, and to
-//! the primary. Where the connection is shared, the client keeps its own and goes by another shared one.
+//! A session whose connection leads to a server that was made a replica: if the backend's name leads to another
+//! server now, old connections may stay open, and every write over them fails. So the session ends once its client
+//! has read the error and nothing is under way; the client connects again, and reaches the primary. If the connection
+//! is shared, the client keeps its own and moves to another shared one.
 
 use bytes::Bytes;
 use lockwarden_lock::own_request::OwnRequest;
@@ -14,7 +14,7 @@ use crate::session::step::awaited::Look;
 use crate::session::transport::End;
 
 impl Session {
-    /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
+    /// When nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
     pub(crate) fn look_for_replica(&mut self) -> Result<(), End> {
         if self.transport.take_replica_error() {
             self.client.suspect_replica();
@@ -26,7 +26,7 @@ impl Session {
             Suspicion::None | Suspicion::Asked => Ok(()),
             Suspicion::Raised => {
                 self.client.replica = Suspicion::Asked;
-                // No user is refused it, and it changes nothing.
+                // Every user may send it, and it changes nothing.
                 self.transport.inquire(&OwnRequest::Hello, Look::Role);
                 Ok(())
             }
@@ -40,8 +40,8 @@ impl Session {
         }
     }
 
-    /// What the proxy sent on its own account found that the server is a replica. That is no reason to
-    /// close a client that has said nothing.
+    /// A request that the proxy sent itself found that the server is a replica. That is no reason to close the
+    /// connection of a client that has sent nothing.
     pub(crate) fn own_step_failed(&mut self, frame: &[u8]) {
         if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
             self.transport.take_replica_error();
@@ -53,8 +53,8 @@ impl Session {
         self.client.connection.block.is_none() && !self.transport.pushes.takes_no_commands()
     }
 
-    /// The server has said what it is. One that does not know the question has given an error that only
-    /// a replica gives.
+    /// The server has named its role. A server that does not know the question has already given an error that only a
+    /// replica gives.
     pub(crate) fn learn_role(&mut self, frame: &Bytes) {
         let answer = parse_reply(frame, self.client.connection.protocol).ok();
         let role = answer.and_then(|answer| RoleQuestion::Hello.read(&answer));

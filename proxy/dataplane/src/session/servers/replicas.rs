@@ -1,11 +1,11 @@
-//! Clients that look for replicas and read from those (Lettuce's `MasterReplica`): they do so past the
-//! proxy, which can only count that they were told of some. The answer goes on as it came.
+//! Clients that look for replicas and read from them (Lettuce's `MasterReplica`): they do so past the proxy, which
+//! can only count that replicas were named to them. The reply is not changed.
 
 use lockwarden_resp::{Elements, Request, bulk_text};
 use memchr::memmem;
 
-/// Whether a request asks for the replicas: `ROLE`, `INFO replication`. One that asks for everything is a
-/// monitoring program's.
+/// Whether a request asks for the replicas: `ROLE`, `INFO replication`. A request for all of `INFO` comes from a
+/// monitoring program, and does not count.
 pub(crate) fn asks_for_them(request: &Request<'_>) -> bool {
     let name = request.name();
     if name.len() != 4 {

@@ -1,4 +1,4 @@
-//! Reads what a step answered.
+//! Reads the answer of a step.
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::outcome::{self, Answers, AskedBack};
@@ -11,7 +11,7 @@ use crate::session::transport::End;
 pub(crate) const SCRIPT_REPLY: usize = 3;
 
 impl Client {
-    /// What a step asks back, if it did so instead of answering.
+    /// What a step asks back, if it did that instead of returning an outcome.
     pub(super) fn asked_back(&self, answer: &Bytes) -> Option<AskedBack> {
         if !answer.starts_with(b"*4\r\n$1\r\nI\r\n") {
             return None;
@@ -23,7 +23,7 @@ impl Client {
     /// Reads a step's answer.
     pub(crate) fn read_answers(&self, answer: &Bytes) -> Result<Answers, End> {
         let value = match parse_reply(answer, self.connection.protocol) {
-            // What an application's script returned is relayed as it is, however deep it is nested.
+            // What an application's script returned is relayed unchanged, however deep it is nested.
             Err(ReplyError::TooDeep) => parse_reply(&self.without_script_reply(answer), self.connection.protocol),
             read => read,
         };

@@ -1,5 +1,5 @@
-//! What a session waits for: what a reply is looked at for, and the commands whose place something of the proxy's own
-//! has taken until their answers are there.
+//! What a session waits for: why a reply is looked at, and the commands that the proxy has replaced by its own until
+//! the replies are there.
 
 use std::sync::Arc;
 
@@ -23,50 +23,51 @@ use crate::backend::profile::Login;
 use crate::registry::renewals::KeptLease;
 use crate::session::guarded_writes::kept::GuardedWrite;
 
-/// What a reply is looked at for.
+/// Why a reply is looked at.
 #[derive(Debug)]
 pub enum Look {
-    /// The answer that the spine waits for.
+    /// The answer that the command being handled waits for.
     Answer,
-    /// How many replicas have what was written before.
+    /// The number of replicas that have what was written before.
     Confirmed,
     /// It says whether the connection's state changed.
     State(Box<StateChange>),
     /// The grant under which a value is about to be read.
     ReadGrant,
-    /// The beginning of a lock's record, read ahead of a write that it guards: the last of them has the write.
+    /// The beginning of a lock's record, read ahead of a write that the lock guards: the last of them carries the
+    /// write.
     Head(Option<Box<GuardedWrite>>),
     /// The values of locks that were read: their keys and places in the reply.
     ReadValue(Box<ReadKeys>),
-    /// Which of these scripts the server has: a client that hears of one that this proxy does not
-    /// know would never send its text.
+    /// Which of these scripts the server has: a client that hears of a script that this proxy does not know would
+    /// never send its text.
     Scripts(Box<Arguments>),
-    /// What Redis says to a command that is queued in a block in place of the client's.
+    /// Redis's reply to a command that is queued in a block in place of the client's.
     Queued(Box<QueuedStep>),
     /// Whether the user has the rights that a step takes.
     Rights(Box<RightsQuestion>),
     /// A lease of this session was renewed over its own connection.
     Renewed(Box<(DbKey, KeptLease)>),
-    /// A command of a block that the twin of the client's user queues.
+    /// A command of a block that is queued as the twin of the client's user.
     InTwinsBlock,
     /// It says whether the server is a replica.
     Role,
-    /// It may name replicas, from which its client then reads.
+    /// It may name replicas, from which the client then reads.
     Replicas,
     /// What a command did to keys that may be locks although no namespace has them.
     Sighted(Box<Sighted>),
-    /// Whether Redis knows a script or command that this proxy does not: else nothing was run.
+    /// Whether Redis knows a script or command that this proxy does not; if not, nothing was run.
     Unknown(Box<(Command, UnjudgedWhy, Arc<Active>)>),
-    /// It says whether an undelivered grant was marked; its place in the list of those.
+    /// It says whether an undelivered grant was marked; the grant's place in the list of those.
     Marked(usize),
     /// It says which leases were marked ahead of a call that cannot be judged.
     Unwitnessed(Box<[Target]>),
-    /// The proxy's own tidying up; the answer is dropped.
+    /// The proxy's own clean-up; the reply is dropped.
     Own,
 }
 
-/// A command on keys that may be locks although no namespace has them, and what it does to them as far as that is known
-/// without its reply.
+/// A command on keys that may be locks although no namespace has them, and what it does to them, as far as that is
+/// known without its reply.
 #[derive(Debug)]
 pub struct Sighted {
     pub command: Box<LockCommand>,
@@ -96,7 +97,7 @@ pub enum StateChange {
     Ended,
     /// A login as the twin of the client's user.
     Twin,
-    /// A login as the client's own user behind that.
+    /// A login as the client's own user after that.
     OwnAgain,
     /// `RESET`.
     Reset,
@@ -114,13 +115,13 @@ pub enum StateChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
     Off,
-    /// Redis sends invalidations, and notes nothing of what is read (`BCAST`).
+    /// Redis sends invalidations, but does not track which keys are read (`BCAST`).
     Broadcast,
-    /// Redis notes every read.
+    /// Redis tracks every read.
     Reads,
 }
 
-/// A step that is on its way: what is needed once its answer is there.
+/// A step that is under way: what is needed when its reply is there.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) permitted: Permitted,
@@ -128,22 +129,22 @@ pub(crate) struct InFlight {
     pub(crate) asked: Vec<Asked>,
     /// How long it has taken so far.
     pub(crate) took: Took,
-    /// The rights that are looked at first, where they are not known to suffice.
+    /// The rights that the step checks first, if they are not known to suffice.
     pub(crate) unchecked: Option<Needs>,
-    /// The process that this client speaks for, where that is another one's part of the same job.
+    /// The process that this client speaks for, if that is another process of the same job.
     pub(crate) speaks_for: Option<Process>,
-    /// The process that Redis was told when the step was planned: by the time of the answer more may be known.
+    /// The process that Redis was told when the step was planned: more may be known when the reply comes.
     pub(crate) told: Process,
-    /// What replicas said to it, where they were asked.
+    /// Whether replicas confirmed it, if they were asked.
     pub(crate) confirmation: Option<Confirmation>,
 }
 
-/// What replicas said to a step.
+/// How replicas answered for a step.
 #[derive(Debug)]
 pub(crate) enum Confirmation {
-    /// As many as must have it.
+    /// At least as many as required have it.
     Enough,
-    /// Fewer, in the time that they had: what became of the grants, by their places among the locks.
+    /// Fewer have it, within the time allowed: what became of the grants, by their places among the locks.
     TooFew { wanted: Durability, gave_back: Vec<(usize, GaveBack)> },
 }
 
@@ -154,7 +155,7 @@ pub(crate) struct Guarded {
     pub(crate) envelope: Envelope,
 }
 
-/// What of a step was given to Redis to be queued in a block.
+/// Which part of a step was sent to Redis to be queued in a block.
 #[derive(Clone, Copy, Debug)]
 pub enum Queued {
     /// The command ahead of it.
@@ -163,19 +164,19 @@ pub enum Queued {
     Step,
 }
 
-/// What is needed to word Redis's answer to it.
+/// What is needed to word Redis's reply to it for the client.
 #[derive(Debug)]
 pub struct QueuedStep {
     pub what: Queued,
     /// The application's command.
     pub(crate) command: &'static str,
-    /// As rights are kept by.
+    /// The namespace under which rights are remembered.
     pub(crate) namespace: Arc<str>,
     pub(crate) needs: Needs,
 }
 
 impl QueuedStep {
-    /// What the reply to a lock command's step is looked at for, where it is queued.
+    /// The look for the reply to a lock command's step that is queued.
     pub fn look(what: Queued, command: &LockCommand, active: &Active) -> Look {
         Look::Queued(Box::new(QueuedStep {
             what,
@@ -191,7 +192,7 @@ impl QueuedStep {
 pub struct RightsQuestion {
     pub user: Bytes,
     pub(crate) namespace: Arc<str>,
-    /// A lock that it is asked for.
+    /// A lock that the question is asked for.
     pub(crate) key: Bytes,
     pub(crate) needs: Needs,
 }

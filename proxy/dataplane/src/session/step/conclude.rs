@@ -1,4 +1,4 @@
-//! What a step answered becomes what is remembered and the reply to the client.
+//! Turns the answer of a step into what is remembered and into the reply to the client.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ impl Session {
         self.client.learn_of_check(flight, answers, active, now.at);
         let permitted = &flight.permitted;
         let op = &permitted.command().op;
-        // Before Redis 7 the error of a script begins with other words than the error in it.
+        // Before Redis 7 a script's error begins with other words than the error that it contains.
         if let Answers::Error(text) = answers
             && is_of_replica(text)
         {
@@ -113,7 +113,7 @@ impl Session {
             }
             outcome::Answered::Refusal(at, refused) => {
                 self.client.count(CommandClass::Policy, CommandResult::Denied);
-                // A no of its own would hide that what it did to other keys stands.
+                // A native negative reply would hide that what the script did to other keys stands.
                 let others_stand = answers.others_stand();
                 if !others_stand && let Some(value) = own_no(flight.permitted.command(), flight, &refused) {
                     put_value(&mut reply, &value, self.client.connection.protocol);
@@ -132,7 +132,7 @@ fn not_its_answer(_: NotAnAnswer) -> End {
 }
 
 impl InFlight {
-    /// What its answer comes to where too few replicas confirmed it: for what is remembered, and for the reply.
+    /// What the step's answer counts as if too few replicas confirmed it: for what is remembered, and for the reply.
     fn as_confirmed<'a>(&self, answers: &'a Answers) -> (Cow<'a, Answers>, Cow<'a, Answers>) {
         match &self.confirmation {
             Some(Confirmation::TooFew { gave_back, .. }) => {
@@ -145,11 +145,11 @@ impl InFlight {
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 pub(crate) enum Concluded {
     /// The reply, encoded.
     Reply(BytesMut),
-    /// The step has run nothing, and refusals are not carried out: the client's own command may go.
+    /// The step has run nothing, and refusals are not carried out: the client's own command may be sent.
     NothingRun(NothingRun),
 }
 

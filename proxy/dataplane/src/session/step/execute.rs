@@ -1,5 +1,5 @@
-//! Sends the steps that were planned and reads what they answered: one that Redis does not know by its name, one that
-//! asks back who is who, one that is worth a second try.
+//! Sends the steps that were planned and reads their answers. It also handles a step whose script Redis does not
+//! have, one that asks back which process is which, and one that is worth a second try.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,19 +22,19 @@ use crate::session::step::together::UnderWay;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
-/// An acquire that met a lease which may be its client's own is tried once more after this time: the
-/// reset of the connection that was granted it can arrive a little later than the repetition.
+/// An acquire that met a lease that may be its client's own is tried once more after this time: the reset of the
+/// connection that was granted it can arrive a little later than the repetition.
 const ONCE_MORE_AFTER: Duration = Duration::from_millis(20);
-/// How often one command is asked for a process that is not known yet, before it goes on without.
+/// How often one command is sent again because a process is not known yet, before it goes on without.
 const MAX_ASKED_BACK: u32 = 6;
-/// How long another proxy gets to look its client up, the first time; then twice as long, and so on.
+/// How long another proxy gets to look its client up, the first time; it is doubled each time.
 const FOR_ANOTHER_PROXY: Duration = Duration::from_millis(40);
-/// The answer of a step that looked at its rights and wants to be sent without looking.
+/// The answer of a step that checked its rights and is to be sent again without the check.
 const SEND_IT_UNCHECKED: &[u8] = b"*2\r\n$1\r\nQ\r\n$0\r\n\r\n";
 
 impl Session {
-    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent. Where replicas must have what it
-    /// did, it is known by then whether they have.
+    /// Sends a step and reads its answer. Returns the answer with its bytes, and when the step was sent. If replicas
+    /// must have what it did, it also waits until that is known.
     pub(crate) async fn carry_out(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -78,7 +78,7 @@ impl Session {
         Box::pin(self.once_more(inbox, flight, wanted, active)).await
     }
 
-    /// Sends a step again that asked back, once it is known who is who.
+    /// Sends a step that asked back once more, when the processes in question are known.
     async fn tell_who_is_who(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -96,7 +96,7 @@ impl Session {
         Ok((answer, sent))
     }
 
-    /// Tries a step again whose first try has changed nothing. This client's own commands wait behind it anyway.
+    /// Tries a step again whose first try has changed nothing. This client's own commands wait behind it in any case.
     async fn once_more(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -105,7 +105,7 @@ impl Session {
         active: &Active,
     ) -> Result<(Bytes, Answers, Instant), End> {
         tokio::time::sleep(ONCE_MORE_AFTER).await;
-        // What holds the lock by now may be another lease, and no question is read any more.
+        // The lock may be held by another lease by now, and no further question is read.
         let step = self.client.plan(flight, false, active);
         self.client.pending_grants.answered();
         self.client.step_is_under_way(flight);
@@ -115,9 +115,9 @@ impl Session {
         Ok((answer, answers, sent))
     }
 
-    /// A tokenless command over another connection than its lease's: whether it is the same process
-    /// was not known yet. Finds out which process this client is and which the holder, and adds the
-    /// holder's to the record. A holder that came by another proxy is looked up by that one.
+    /// A tokenless command came over another connection than the one that its lease was granted on, and it was not
+    /// known yet whether both are of the same process. Finds out the process of this client and that of the holder,
+    /// and adds the holder's to the record. A holder that came by another proxy is looked up by that proxy.
     async fn look_up(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -145,13 +145,13 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a step and waits for its answer. A server that does not know the script gets its text:
-    /// it has not run anything then, so this is no repetition.
+    /// Sends a step and waits for its answer. A server that does not know the script is sent its text: it has not run
+    /// anything then, so this is no repetition.
     pub(crate) async fn execute(&mut self, inbox: &mut RequestBuffer, step: &Plan) -> Result<Bytes, End> {
         self.execute_waiting(inbox, step, None).await
     }
 
-    /// The same. Behind the step, in the same write, replicas are asked for it.
+    /// The same. In the same write, after the step, replicas are asked to confirm it.
     async fn execute_waiting(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -159,7 +159,8 @@ impl Session {
         wanted: Option<Durability>,
     ) -> Result<Bytes, End> {
         let _under_way = UnderWay::one();
-        // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
+        // A step that checks rights may use EVAL, too, as in a block; and the request that ends a CLIENT CACHING must
+        // be the step itself.
         if !step.is_checked() && !self.client.connection.reads_are_noted() {
             let mut is_together = wanted.is_none() && self.send_together(step);
             let answer = loop {
@@ -207,7 +208,7 @@ impl Session {
 }
 
 impl Client {
-    /// Plans a step. One that may ask back does so where a process must be known first.
+    /// Plans a step. If a process must be known first, the step may ask back.
     pub(crate) fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
         let who = self.connection.who();
         let looks_first = self.shared.later_records.are_about();

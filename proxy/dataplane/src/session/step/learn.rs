@@ -1,4 +1,4 @@
-//! What replies that a session looked at change in what is known of its client.
+//! What a session learns of its client from the replies that it looks at.
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::Arguments;
@@ -17,7 +17,7 @@ use crate::session::transport::{End, Muted, Reply};
 use crate::state::effects;
 
 impl Session {
-    /// A reply that was to be looked at.
+    /// Handles a reply that was to be looked at.
     pub(crate) fn learn(&mut self, reply: Reply<Look>, inbox: &mut RequestBuffer) -> Result<(), End> {
         let Reply { look, frame, muted } = reply;
         match look {
@@ -83,7 +83,7 @@ impl Session {
                 self.answered_unknown((&command, why, &active), &frame, muted);
             }
             Look::Unwitnessed(locks) => self.marked_unwitnessed(&locks, &frame),
-            // Nothing was written that replicas must have.
+            // Nothing was written that replicas must confirm.
             Look::Confirmed => {}
             // A session whose client is gone reads these itself.
             Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
@@ -99,9 +99,9 @@ impl Session {
         match (change, accepted) {
             (StateChange::Twin, accepted) => self.client.twin_logged_in(accepted),
             (StateChange::OwnAgain, accepted) => self.client.own_logged_in(accepted),
-            // A nested MULTI was refused, but the block it stands in goes on.
+            // A nested MULTI was refused, but the block around it goes on.
             (StateChange::Multi, false) => self.client.connection.block = None,
-            // Redis 6.2 may have logged it in before it found what was wrong.
+            // Redis 6.2 may have logged the client in before it found the error.
             (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
                 self.client.connection.trace.add(Trace::Pin);
             }
@@ -145,8 +145,8 @@ impl Session {
     }
 
     pub(crate) fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
-        // Whether this user may select the database that another has selected is not known, and a new connection
-        // would have to.
+        // It is not known whether this user may select the database that another user has selected, and a new
+        // connection would have to select it.
         if self.client.connection.selected != 0 && self.client.connection.user != login.user {
             self.client.connection.trace.add(Trace::Pin);
         }
@@ -158,7 +158,7 @@ impl Session {
 }
 
 impl Client {
-    /// Says 1 only of scripts that the server has and this proxy knows.
+    /// Replies 1 only for scripts that the server has and this proxy knows.
     pub(crate) fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
         let known = |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.seen(&sha));
         let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {

@@ -1,7 +1,7 @@
-//! A step about a lock whose slot is on its way from one node to another, key by key: the lock may have gone and its record not,
-//! or the other way round. Where the slot comes from, whatever is left of the lock is sent after it, and the client is told
-//! where it goes; where it goes to, the client says `ASKING`, and a lock that is free is granted there although neither of its keys
-//! has come.
+//! A step about a lock whose slot is being moved from one node to another, key by key: the lock may have moved and
+//! its record not, or the other way round. On the source node, what is left of the lock is sent after it, and the
+//! client is redirected. On the target node, the client sends `ASKING`, and a free lock is granted there although
+//! neither of its keys has come.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::session::step::awaited::Look;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
-/// Between two tries, where it is not known which node has what: doubled each time.
+/// The pause between two tries while it is not known which node has which key; it is doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// Tries, after which the client is told to try again itself: some 250 ms.
+/// Most tries; after these, some 250 ms in all, the client is told to try again itself.
 const TRIES: u32 = 7;
 /// How long the source may take to hand three keys over, in ms. It serves no client meanwhile.
 const HANDED_OVER_WITHIN_MS: &str = "1000";
 
 impl Session {
-    /// Goes on with a step of which the node has said that its slot moves. Nothing of it was run.
+    /// Goes on with a step after the node's reply that its slot is being moved. Nothing of the step was run.
     pub(super) async fn follow_slot(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -45,11 +45,11 @@ impl Session {
         for tries in 0..TRIES {
             match Redirect::of(&answer) {
                 None | Some(Redirect::Moved(..) | Redirect::Down) => return Ok(answer),
-                // Here is where the slot goes to.
+                // This node is the target of the move.
                 Some(Redirect::TryAgain) if self.transport.asks() => {
                     return self.send_again(inbox, step, Form::Moving, wanted).await;
                 }
-                // Lock and record have gone, or never were.
+                // Lock and record have moved, or never existed.
                 Some(Redirect::Ask(host, port)) => {
                     let debts = debts_beside(record);
                     if !self.is_here(inbox, &debts).await?
@@ -88,7 +88,7 @@ impl Session {
         self.answer(inbox).await
     }
 
-    /// What the node says of a key of this slot that does not exist: where the slot goes, while it does.
+    /// The node's reply for a key of this slot that does not exist: where the slot is being moved, while it is.
     async fn look_beside(&mut self, inbox: &mut RequestBuffer, record: &[u8]) -> Result<Bytes, End> {
         self.transport.inquire(&OwnRequest::Beginning(&key_beside(record)), Look::Answer);
         self.answer(inbox).await
@@ -103,8 +103,9 @@ impl Session {
 }
 
 impl Client {
-    /// Has the node send these keys after the others of their slot. Returns whether none of them is here any more. Where an
-    /// earlier try has ended unclear, they may be there already: what this node has counts for as long as it has it.
+    /// Has the node send these keys after the others of their slot. Returns whether none of them is here any more. If
+    /// an earlier try has ended unclear, they may be on the target already: then this node's keys count for as long
+    /// as it has them.
     async fn sends_after(&self, to: (&[u8], u16), keys: &[&[u8]], is_unclear: &mut bool) -> bool {
         let sent = &self.shared.metrics.cluster_locks_sent_after;
         let migrated = self.migrate(to, keys, *is_unclear).await;

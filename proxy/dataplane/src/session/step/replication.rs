@@ -1,6 +1,7 @@
-//! Locks that replicas must confirm before their client hears of them (`durability`): `WAIT` goes behind the step in the same
-//! write. What too few replicas have is given back at once, and the client hears that it has not got the lock. What is read
-//! from whom, and what an answer without its grants says, is in `lockwarden_lock::outcome`.
+//! Locks that replicas must confirm before their client hears of them (`durability`): `WAIT` is sent after the step
+//! in the same write. A grant that too few replicas have is given back at once, and the client is told that it has
+//! not got the lock. How the replies are read, and what an answer without its grants says, is in
+//! `lockwarden_lock::outcome`.
 
 use std::time::Instant;
 
@@ -24,18 +25,18 @@ use crate::session::step::transaction::was_carried_out;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
-/// What was said to a step.
+/// What was said about a step.
 struct Said {
     wanted: Durability,
-    /// How many replicas have it; `None` where the server does not say.
+    /// How many replicas have it; `None` if the server does not say.
     confirmed: Option<u64>,
-    /// The server's clock was what it had been before.
+    /// The server's clock had not jumped.
     in_time: bool,
 }
 
 impl Session {
-    /// Makes sure, before anything is written, that this client can wait for replicas: it may, and no other client waits with
-    /// it. Returns whether that is so; else its client was told why not.
+    /// Makes sure, before anything is written, that this client can wait for replicas: its user may, and no other
+    /// client has to wait with it. Returns whether that is so; if not, its client was told why.
     pub(crate) async fn prepare_to_wait(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -48,7 +49,7 @@ impl Session {
             return Ok(false);
         }
         let mut known = self.client.may_wait();
-        // In a block nothing can be asked; and what ends a CLIENT CACHING must be the step itself.
+        // In a block nothing can be asked; and the request that ends a CLIENT CACHING must be the step itself.
         if known.is_none() && !in_block && !self.client.connection.reads_are_noted() {
             // With 0 replicas it is answered at once.
             let question = OwnRequest::Wait { replicas: 0, within_ms: 1 };
@@ -66,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Asks behind a step, in the same write, how many replicas have it.
+    /// Asks, after a step and in the same write, how many replicas have it.
     pub(crate) fn ask_replicas(&mut self, wanted: Option<Durability>) {
         if let Some(Durability { replicas, within_ms, is_strict: _ }) = wanted {
             let question = OwnRequest::Wait { replicas, within_ms };
@@ -74,7 +75,8 @@ impl Session {
         }
     }
 
-    /// Waits for what replicas say to a step that was answered just now, where it did something that they must have.
+    /// Waits for the replicas' confirmation of a step that was answered just now, if it did something that they must
+    /// have.
     pub(crate) async fn confirm(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -96,7 +98,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the answer to a block's EXEC, behind which stands a `WAIT`, and does the same for each of its steps.
+    /// Reads the reply to a block's EXEC, after which a `WAIT` was sent, and does the same for each of the block's
+    /// steps.
     pub(crate) async fn confirmed_block(&mut self, inbox: &mut RequestBuffer, block: &mut Block) -> Result<Bytes, End> {
         let answered = match self.answer(inbox).await {
             Ok(answer) if was_carried_out(&answer) => self.confirm_block(inbox, block, &answer).await.map(|()| answer),
@@ -167,14 +170,14 @@ impl Session {
         Ok(value.and_then(|value| u64::try_from(value.as_integer()?).ok()))
     }
 
-    /// Whether the server's clock had not jumped forward when it granted this, where that matters: it would have ended leases
-    /// before their holders reckon.
+    /// Whether the server's clock had not jumped forward when it granted this, if that matters: a jump would have
+    /// ended leases earlier than their holders reckon.
     fn is_in_time(&self, wanted: Durability, answers: &Answers, heard: Instant) -> bool {
         let strict = &self.client.shared.backend.strict;
         !wanted.is_strict || !answers.granted_at().any(|now| strict.has_jumped(now, heard))
     }
 
-    /// Gives back what too few replicas have.
+    /// Gives back the grants that too few replicas have.
     async fn concluded_wait(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -229,7 +232,7 @@ impl Session {
         Ok(Confirmation::TooFew { wanted, gave_back })
     }
 
-    /// A step ended with its connection while replicas were waited for.
+    /// A step whose connection ended while replicas were waited for.
     pub(crate) fn never_confirmed(&self, flight: &InFlight, active: &Active) {
         if flight.permitted.durability().is_some() {
             let namespace = flight.permitted.command().op.target().namespace;
@@ -246,7 +249,7 @@ impl Client {
         rights.may_wait(&self.connection.user, Instant::now())
     }
 
-    /// What an answer of `WAIT` says about that. Says it in the log, where it is a no.
+    /// What a reply to `WAIT` says about that. If the user may not, that is logged.
     fn learn_to_wait(&self, answer: &[u8], target: &Target, active: &Active) -> Option<MayWait> {
         let may = MayWait::of(answer)?;
         let user = &self.connection.user;
@@ -269,7 +272,7 @@ impl Client {
 }
 
 impl Block {
-    /// What replicas must have of it.
+    /// The durability that the steps of the block need together.
     pub(crate) fn durability(&self) -> Option<Durability> {
         let steps = self.places.iter().filter_map(|(_, place)| match place {
             Place::Step(flight, _) => flight.permitted.durability(),

@@ -1,6 +1,7 @@
-//! Which steps go together with those of other clients. On a shared connection all may. A session with a connection of its own lends its
-//! steps to the shared one of its kind while many wait for theirs: nothing else of it is under way then, and nothing that only its own connection
-//! knows matters to a step.
+//! Which steps are sent together with those of other clients. On a shared connection all may be. A session with a
+//! connection of its own lends its steps to the shared connection of its kind while many steps wait for their
+//! answers: then nothing else of the session is under way, and no state that only its own connection has matters to
+//! the step.
 
 use std::cell::Cell;
 
@@ -13,7 +14,7 @@ use crate::session::Session;
 use crate::session::client::login::Acting;
 use crate::session::step::awaited::Look;
 
-/// Steps that are under way on a thread, this one included, from which on it pays to send them together.
+/// The number of steps under way on a thread, this one included, from which on it pays to send them together.
 const MANY: usize = 6;
 
 thread_local! {
@@ -37,7 +38,7 @@ impl Drop for UnderWay {
 }
 
 impl Session {
-    /// Sends a step together with those of others. Returns false where it is to be sent by itself.
+    /// Sends a step together with those of others. Returns false if it is to be sent by itself.
     pub(super) fn send_together(&mut self, step: &Plan) -> bool {
         if !self.transport.is_shared() && !self.lends(step) {
             return false;
@@ -49,7 +50,8 @@ impl Session {
         is_sent
     }
 
-    /// Whether a step that was sent so has its answer. If not, nothing was done for it, and it is to be sent by itself.
+    /// Whether a step that was sent together with others was done. If not, nothing was done for it, and it is to be
+    /// sent by itself.
     pub(super) fn is_answered_together(&mut self, answer: &Bytes) -> bool {
         let is_done = answer != SENT_ALONE;
         self.transport.backend_link().was_in_group(is_done);
@@ -63,18 +65,20 @@ impl Session {
         }
     }
 
-    /// Goes by the shared connection of its kind, where that is open and makes no difference.
+    /// Uses the shared connection of the session's kind for this step, if one is open and makes no difference.
+    /// Returns whether it does.
     fn lends(&mut self, step: &Plan) -> bool {
         let are_many = UNDER_WAY.get() >= MANY && !self.multiplexed;
         if !are_many || self.is_bound() || !self.transport.may_change_uplink() {
             return false;
         }
         let is_as_itself = self.client.connection.login.acting() == Acting::Own && !self.client.has_twin();
-        // With a quarantine it is known of each connection which server it leads to.
+        // With a quarantine, it must be known of each connection which server it leads to.
         if !is_as_itself || self.client.active().quarantines || self.client.shared.backend.server.in_cluster() {
             return false;
         }
-        // Redis is not to take its own connection for one that is not in use (`timeout`), so the first one in each second goes by that.
+        // Redis must not close the session's own connection as idle (`timeout`), so the first step in each second
+        // uses that.
         let second = u32::try_from(self.client.shared.started.elapsed().as_secs()).unwrap_or_default();
         if std::mem::replace(&mut self.alone_in, second) != second {
             return false;

@@ -1,6 +1,6 @@
-//! MULTI blocks. Every lock command in one was judged when it was queued and replaced by its
-//! script; here the block's reply gets back its shape, element by element and otherwise byte for
-//! byte, and what happened is remembered only if the block was executed.
+//! MULTI blocks. Every lock command in one was judged when it was queued and was replaced by its script. Here the
+//! reply to the block is given its original form again, element by element and otherwise byte for byte, and what
+//! happened is remembered only if the block was executed.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::session::transport::{End, Muted, QueuedRequests};
 use crate::session::{Session, error_frame};
 
 impl Session {
-    /// `EXEC`: an order barrier where anybody has to look at what it answers.
+    /// `EXEC`: an order barrier if the proxy has to look at its reply.
     pub(crate) async fn exec(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -51,8 +51,8 @@ impl Session {
         }
         match block.map(|block| *block) {
             Some(Block { spoiled: Some(reason), afterwards, .. }) => {
-                // A command that Redis refuses to queue for every client: then it discards the block at EXEC. For a DISCARD
-                // the user may lack the right.
+                // A command that Redis refuses to queue for every client, so that it discards the block at EXEC. The
+                // user may lack the right to send DISCARD.
                 self.transport.inquire(&OwnRequest::SpoilBlock, Look::Own);
                 self.transport.forward_and_look(pass, Look::Answer, Muted::Yes);
                 let answer = self.answer(inbox).await?;
@@ -66,7 +66,7 @@ impl Session {
                 }
             }
             Some(mut block) if !block.places.is_empty() || check.is_some() => {
-                // Before EXEC is sent: a client that goes before its answer comes has not heard of these grants.
+                // Before EXEC is sent: a client that goes before the reply comes has not heard of these grants.
                 for (_, place) in &block.places {
                     if let Place::Step(flight, _) = place {
                         self.client.step_is_under_way(flight);
@@ -115,7 +115,7 @@ impl Session {
                 self.look_behind(block.guarded);
                 self.ask_for_rights(block.questions);
             }
-            // An error, and what is watched stays so.
+            // Redis replies with an error, and the keys stay watched.
             None => self.transport.forward(pass, muted),
         }
         Ok(())
@@ -126,7 +126,7 @@ impl Session {
         if let Some(block) = self.client.connection.block.take() {
             self.client.unwatch();
             self.end(pass, muted);
-            // Behind DISCARD: ahead of it Redis would only queue them.
+            // After DISCARD: before it Redis would only queue them.
             self.follow_up(block.afterwards);
         } else {
             self.transport.forward(pass, muted);
@@ -149,7 +149,7 @@ impl Session {
         }
     }
 
-    /// Puts the replies of the commands that were replaced back to their places.
+    /// Puts the replies of the commands that were replaced back in their places.
     fn unwrap(&mut self, block: Block, answer: Bytes, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
         if !was_carried_out(&answer) {
             return Ok(answer);
@@ -213,7 +213,7 @@ impl Session {
                     let concluded = self.conclude(&mut flight, &element, &answers, &active, now)?;
                     let one = match concluded {
                         Concluded::Reply(one) => one,
-                        // What would be sent instead would come too late.
+                        // It is too late to send the client's own command instead.
                         Concluded::NothingRun(proof) => {
                             let command = flight.permitted.command();
                             self.client.rights_error(&proof, command, &active)
@@ -230,7 +230,8 @@ impl Session {
     }
 }
 
-/// Whether the block was: nil says that a watched key had changed, and an error that nothing was executed either.
+/// Whether the block was executed: nil means that a watched key had changed, and an error that nothing was executed
+/// either.
 pub(crate) fn was_carried_out(answer: &[u8]) -> bool {
     answer.starts_with(b"*") && !answer.starts_with(b"*-1")
 }

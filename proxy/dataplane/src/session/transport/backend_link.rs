@@ -1,5 +1,5 @@
-//! The way to the backend: a connection of the session's own, a place on one that it shares, or both,
-//! of which one is in use.
+//! The way to the backend: a connection of the session's own, a place on one that it shares, or both, of which one is
+//! in use.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -16,15 +16,15 @@ use crate::backend::shared_connection::Attachment;
 pub struct BackendLink {
     own: Option<Link>,
     port: Option<Attachment>,
-    /// Requests go by the port.
+    /// Requests are sent over the port.
     shared: bool,
-    /// Something was said on the session's own connection while it was at rest: what it is told there
-    /// (invalidations that others redirect to it) goes on, so requests go by it from now on.
+    /// The backend sent something on the session's own connection while that was at rest. Such messages
+    /// (invalidations that others redirect to it) go on, so requests are sent over that connection from now on.
     has_spoken: bool,
 }
 
 impl BackendLink {
-    /// A connection of its own, for good.
+    /// A connection of the session's own, for good.
     pub fn own(link: Link) -> BackendLink {
         BackendLink { own: Some(link), port: None, shared: false, has_spoken: false }
     }
@@ -42,12 +42,12 @@ impl BackendLink {
         self.own.is_some()
     }
 
-    /// Whether requests go by a connection of the session's own of which it is known which server it leads to.
+    /// Whether requests are sent over a connection of the session's own that is known to lead to the right server.
     pub(crate) fn is_verified(&self) -> bool {
         !self.shared && self.own.as_ref().is_some_and(|own| own.verified)
     }
 
-    /// In which the backend's name was looked up for the connection by which requests go.
+    /// The era in which the backend's name was looked up for the connection in use.
     pub(crate) fn era(&self) -> Option<u64> {
         match (&self.port, &self.own) {
             (Some(port), _) if self.shared => Some(port.era()),
@@ -55,33 +55,33 @@ impl BackendLink {
         }
     }
 
-    /// What is sent next goes by a shared connection to the server that the backend's name leads to now, where that is served and
-    /// nothing is due on the one in use.
+    /// What is sent next uses a shared connection to the server that the backend's name leads to now, if that is open
+    /// and no reply is due on the one in use.
     pub(crate) fn follow_era(&mut self) {
         if let Some(port) = self.port.as_mut().filter(|port| self.shared && port.may_follow()) {
             port.follow_era();
         }
     }
 
-    /// That is known now of the session's own connection.
+    /// It is now known which server the session's own connection leads to.
     pub(crate) fn is_known_to_lead(&mut self) {
         if let Some(own) = &mut self.own {
             own.verified = true;
         }
     }
 
-    /// Whether something was said on the session's own connection without being asked.
+    /// Whether the backend has sent something unasked on the session's own connection.
     pub(crate) fn has_spoken(&self) -> bool {
         self.has_spoken
     }
 
-    /// Goes on by another shared connection where the one in use is gone; returns whether it was.
+    /// Moves to another shared connection if the one in use is gone; returns whether it did.
     pub(super) fn mend(&mut self) -> bool {
         let port = self.port.as_mut().filter(|_| self.shared);
         port.is_some_and(Attachment::mend)
     }
 
-    /// What the client is told before a connection ends that was refused to it.
+    /// What the client is told before its session ends because a connection was refused.
     pub(super) fn refusal(&self) -> Option<Bytes> {
         let port = self.port.as_ref().filter(|_| self.shared);
         port.and_then(Attachment::refusal)
@@ -92,20 +92,20 @@ impl BackendLink {
         self.port.as_ref()
     }
 
-    /// What goes by the shared connection in use, if one is.
+    /// The kind of traffic of the shared connection in use, if one is.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let port = self.port.as_ref().filter(|_| self.shared);
         port.map(Attachment::traffic)
     }
 
-    /// Requests go by the shared connection for this traffic from now on.
+    /// Requests use the shared connection for this traffic from now on.
     pub(crate) fn turn_to(&mut self, traffic: Traffic) {
         if let Some(port) = &mut self.port {
             port.turn_to(traffic);
         }
     }
 
-    /// Requests go by a connection of the session's own from now on: this one, where it has none.
+    /// Requests use a connection of the session's own from now on: this one, if it has none.
     pub(crate) fn use_own(&mut self, link: Option<Link>) {
         if self.own.is_none() {
             self.own = link;
@@ -113,7 +113,7 @@ impl BackendLink {
         self.shared = self.own.is_none();
     }
 
-    /// Requests go by the port from now on: this one, where one is given.
+    /// Requests use the port from now on: this one, if one is given.
     pub(crate) fn use_port(&mut self, port: Option<Attachment>) {
         if port.is_some() {
             self.port = port;
@@ -121,7 +121,8 @@ impl BackendLink {
         self.shared = self.port.is_some();
     }
 
-    /// Requests go by a shared connection for a while, beside the session's own: by this one where one is given. Returns whether they do.
+    /// Requests use a shared connection for a while, beside the session's own: this one, if one is given. Returns
+    /// whether they do.
     pub(crate) fn lend(&mut self, port: Option<Attachment>) -> bool {
         if port.is_some() {
             self.port = port;
@@ -139,7 +140,7 @@ impl BackendLink {
         self.own.take()
     }
 
-    /// Whether one more request may go this way, besides so many that were not sent yet.
+    /// Whether one more request may be sent this way, besides `unsent` others.
     pub(super) fn may_take(&self, unsent: u64) -> bool {
         match &self.port {
             Some(port) if self.shared => port.may_take(unsent),
@@ -147,20 +148,20 @@ impl BackendLink {
         }
     }
 
-    /// There are more requests than may go this way now.
+    /// There are more requests than may be sent this way now.
     pub(super) fn wants_more(&self) {
         if let Some(port) = self.port.as_ref().filter(|_| self.shared) {
             port.wants_more();
         }
     }
 
-    /// The session's own connection, where requests go by it.
+    /// The session's own connection, if it is in use.
     pub(super) fn in_use(&mut self) -> Option<&mut Link> {
         self.own.as_mut().filter(|_| !self.shared)
     }
 
-    /// Sends what can be sent now of these requests, `unsent` of which will be answered. Returns
-    /// whether more may be sent at all.
+    /// Sends as much of these requests as can be sent now; `unsent` of them will be answered. Returns whether more
+    /// may be sent at all.
     pub(super) fn send(&mut self, requests: &mut BytesMut, unsent: &mut u64) -> bool {
         if self.shared {
             if let Some(port) = &mut self.port {
@@ -174,7 +175,7 @@ impl BackendLink {
         let Some(own) = &mut self.own else {
             return false;
         };
-        // Only on a shared connection replies are counted: all that come here are this session's.
+        // Replies are counted only on a shared connection: all that come here are this session's.
         *unsent = 0;
         while !requests.is_empty() {
             match own.stream.try_write(requests) {
@@ -186,13 +187,14 @@ impl BackendLink {
         true
     }
 
-    /// Sends one step by the shared connection, where requests go by it and it takes one; with those of others, if there are some.
+    /// Sends one step over the shared connection, if that is in use and takes one; together with steps of others, if
+    /// there are some.
     pub(super) fn send_step(&mut self, step: &Plan) -> bool {
         let port = self.port.as_mut().filter(|_| self.shared);
         port.is_some_and(|port| port.send_step(step))
     }
 
-    /// A group has done such a step, or not.
+    /// Such a step was done in a group, or was not.
     pub(crate) fn was_in_group(&mut self, is_done: bool) {
         if let Some(port) = &mut self.port {
             port.was_in_group(is_done);
@@ -207,7 +209,7 @@ impl BackendLink {
         }
     }
 
-    /// Ready when more can be sent, or when reading will say why not.
+    /// Ready when more can be sent, or when reading will show why not.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.port, &self.own) {
             (Some(port), _) if self.shared => port.poll_room(cx),
@@ -241,8 +243,8 @@ impl BackendLink {
     }
 }
 
-/// Ready when a connection at rest says something: whether that is a push. Anything else ends it, and the session
-/// with it, as it would without the other connection.
+/// Ready when something comes on a connection at rest; returns whether it is a push. Anything else ends the
+/// connection, and the session with it, as it would without the other connection.
 fn poll_push(own: &mut Stream, cx: &mut Context<'_>) -> Poll<bool> {
     let first = ready!(own.poll_peek(cx));
     Poll::Ready(matches!(first, Ok(Some(b'>'))))

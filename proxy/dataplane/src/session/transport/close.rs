@@ -1,4 +1,4 @@
-//! How the two connections end: what is still handed over, and what the other end learns of it.
+//! How the two connections end: what is still handed over, and how the other end learns of it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use tokio::io::Interest;
 
 use super::{End, Expect, Farewell, Transport};
 
-/// After its client has hung up, a session waits so long for word that a reply was turned down. The
-/// word takes one round trip; the client hears at once that no more comes.
+/// After its client has closed its end, a session waits this long for a sign that a reply was not received. That sign
+/// takes one round trip; the client is told at once that no more comes.
 const LAST_WORD: Duration = Duration::from_millis(200);
 /// The same while the client's machine has not acknowledged all replies, which takes one round trip, too.
 const SLOW_LAST_WORD: Duration = Duration::from_secs(2);
@@ -18,8 +18,8 @@ const SLOW_LAST_WORD: Duration = Duration::from_secs(2);
 const LAST_REPLIES: Duration = Duration::from_secs(5);
 
 impl<L> Transport<L> {
-    /// Lets the backend know, once everything was sent, that no more will come: it sees what it
-    /// would have seen without a proxy.
+    /// Tells the backend, once everything was sent, that no more will come: it sees what it would have seen without a
+    /// proxy.
     pub(crate) fn half_close(&mut self) {
         if self.farewell == Farewell::None {
             self.farewell = Farewell::WhenSent;
@@ -30,17 +30,17 @@ impl<L> Transport<L> {
         if self.farewell != Farewell::WhenSent || !self.to_backend.is_empty() {
             return;
         }
-        // One at rest beside a shared connection hears of it when it is in use again.
+        // A connection at rest beside a shared one is told when it is in use again.
         if let Some(own) = self.backend_link.in_use() {
             self.farewell = Farewell::Said;
-            // An error means that the connection is gone already; reading will tell.
+            // An error means that the connection is gone already; reading will show that.
             let _ = own.stream.shutdown_write();
         }
     }
 
     /// Ends a session whose client wants no more, where nothing is under way.
     pub(super) async fn end_if_closing(&mut self) -> Result<(), End> {
-        // On a connection of its own the backend hangs up in its turn.
+        // On a connection of the session's own, the backend closes its end itself.
         let is_closing = self.farewell != Farewell::None && self.to_backend.is_empty();
         if is_closing && self.backend_link.is_shared() {
             return Err(self.finish(End::Done).await);
@@ -48,8 +48,8 @@ impl<L> Transport<L> {
         Ok(())
     }
 
-    /// Where a shared connection has ended on which only notes of the proxy's own were under way, that is no
-    /// matter of the client's; returns whether it was so.
+    /// A shared connection has ended on which only notes of the proxy's own were under way: that does not concern the
+    /// client. Returns whether it was so.
     pub(super) fn goes_on_without_notes(&mut self) -> bool {
         let is_note = |expect: &Expect<L>| matches!(expect, Expect::Note(_));
         if !self.expected.iter().all(is_note) || !self.backend_link.mend() {
@@ -68,7 +68,7 @@ impl<L> Transport<L> {
     /// Hands over everything that is due to the client, then ends.
     pub(crate) async fn finish(&mut self, end: End) -> End {
         if let End::Evicted = end {
-            // These bytes are what the session is closed for.
+            // The session is closed to free these bytes.
             self.to_client = BytesMut::new();
         }
         while !self.to_client.is_empty() {
@@ -89,15 +89,14 @@ impl<L> Transport<L> {
         end
     }
 
-    /// Whether a client that sends no more did not read its last replies either. A client that is
-    /// gone answers them with a reset, which shows as an error of the socket though reading said
-    /// only "end"; one that has merely half-closed shows none.
+    /// Whether a client that sends no more did not read its last replies either. A client that is gone answers them
+    /// with a reset, which shows as an error of the socket although reading returned only "end"; a client that has
+    /// merely half-closed causes no error.
     pub(crate) async fn was_turned_down(&mut self) -> bool {
         if let End::Client = self.finish(End::Done).await {
             return true;
         }
-        // A client that reads on learns at once that this was all; one that is gone has one more
-        // packet to turn down.
+        // A client that still reads learns at once that this was all; one that is gone gets one more packet to reset.
         self.say_goodbye();
         let until = Instant::now() + SLOW_LAST_WORD;
         loop {
@@ -117,9 +116,9 @@ impl<L> Transport<L> {
         self.said_goodbye = true;
     }
 
-    /// Waits until a client that was told so closes its end, or says something.
+    /// Waits until a client that was told so closes its end or sends something.
     pub(crate) async fn client_stirs(&self) {
-        // An error says as well that it is gone.
+        // An error, too, means that it is gone.
         let _ = self.client.ready(Interest::READABLE).await;
     }
 }

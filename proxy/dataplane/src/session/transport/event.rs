@@ -9,17 +9,17 @@ pub enum End {
     /// The client closed its connection, or it broke.
     #[error("the client is gone")]
     Client,
-    /// The backend closed its connection, or it broke. What was sent and not answered may have
-    /// happened; the client learns that by its own connection closing.
+    /// The backend closed its connection, or it broke. Requests that were sent and not answered may have been
+    /// executed; the client learns that by its own connection closing.
     #[error("the backend is gone")]
     Backend,
-    /// It held more memory than any other when there was not enough.
+    /// It held more memory than any other session when memory was short.
     #[error("it held the most memory when there was too little")]
     Evicted,
     /// Everything was answered and the connection is to be closed.
     #[error("done")]
     Done,
-    /// The backend sent what no Redis sends, or a script answered what none of ours does.
+    /// The backend sent what no Redis sends, or a script returned what none of the proxy's returns.
     #[error("the backend is out of step: {0}")]
     OutOfStep(String),
     /// The backend's bytes are no frame.
@@ -38,23 +38,23 @@ pub enum Event<L> {
     Reply(Reply<L>),
     /// The client sent something that is no request.
     Malformed(RequestError),
-    /// The client sends no more; what it sent was handed over.
+    /// The client sends no more; all that it sent was handed over.
     ClientDone,
     /// The proxy is about to stop, and nothing is under way here.
     Drain,
     /// The connection is as old as it may become, and nothing is under way here.
     Aged,
-    /// Leases of this session want to be renewed over its own connection.
+    /// Leases of this session are to be renewed over its own connection.
     Wakeup,
-    /// Nothing is under way, and an error has come before that only a replica gives, or
-    /// `Transport::tell_when_idle` was asked for.
+    /// Nothing is under way, and an error that only a replica gives has come before, or `Transport::tell_when_idle`
+    /// was called.
     Idle,
 }
 
 /// A reply that was to be looked at.
 #[derive(Debug)]
 pub struct Reply<L> {
-    /// What it is looked at for.
+    /// Why it is looked at.
     pub(crate) look: L,
     /// As it came.
     pub(crate) frame: Bytes,

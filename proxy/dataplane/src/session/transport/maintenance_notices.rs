@@ -1,15 +1,15 @@
-//! Notices of maintenance (`CLIENT MAINT_NOTIFICATIONS`), by which a managed Redis tells a client where
-//! to go: a client that follows has left the proxy, and its locks are governed no more. So the server is
-//! asked for notices without addresses, on which a client connects again to where it was; and one with an
-//! address is kept from the client, which then connects again when the server closes the connection.
+//! Notices of maintenance (`CLIENT MAINT_NOTIFICATIONS`), by which a managed Redis tells a client where to connect: a
+//! client that follows one leaves the proxy, and its locks are not governed any more. So the server is asked for
+//! notices without addresses; on these a client connects again to the address that it used before. A notice with an
+//! address is not passed to the client, which then connects again when the server closes the connection.
 
 use bytes::Bytes;
 use lockwarden_resp::{Elements, bulk_text};
 
-/// What says which kind of address a client wants to be told.
+/// The option that says which kind of address a client wants to be told.
 const ENDPOINT_TYPE: &[u8] = b"moving-endpoint-type";
 
-/// The request with these words behind `CLIENT`, asking for no addresses; `None` where it asks for no notices.
+/// The request with these words after `CLIENT`, changed to ask for no addresses; `None` if it asks for no notices.
 pub(crate) fn without_addresses(words: &[Bytes]) -> Option<Vec<&[u8]>> {
     let [_, switch, options @ ..] = words else {
         return None;
@@ -25,7 +25,7 @@ pub(crate) fn without_addresses(words: &[Bytes]) -> Option<Vec<&[u8]>> {
                 asked.extend([&name[..], b"none"]);
                 is_named = true;
             }
-            // Redis says what is wrong with one that has no value.
+            // Redis gives the error for an option without a value.
             _ => asked.extend(option.iter().map(|word| &word[..])),
         }
     }
@@ -35,7 +35,7 @@ pub(crate) fn without_addresses(words: &[Bytes]) -> Option<Vec<&[u8]>> {
     Some(asked)
 }
 
-/// Whether a frame that was not asked for leads its client to another server.
+/// Whether a frame that was not asked for would send its client to another server.
 pub(super) fn names_another_server(frame: &[u8]) -> bool {
     // Only RESP3 has such notices; messages of RESP2 are arrays.
     let places = frame.starts_with(b">").then(|| Elements::of(frame));

@@ -1,6 +1,6 @@
-//! Frames that no request asked for: messages of subscriptions, invalidations, the feed of
-//! MONITOR; and the confirmations of SUBSCRIBE and its family, of which one request has several.
-//! Owns how they are told apart from replies. It keeps numbers, no channel names.
+//! Frames that no request asked for: messages of subscriptions, invalidations, the feed of MONITOR; and the
+//! confirmations of SUBSCRIBE and its family, of which one request has several. This module tells them apart from
+//! replies. It keeps counts, no channel names.
 
 use bytes::Bytes;
 use lockwarden_lock::table::Channel;
@@ -10,13 +10,12 @@ use lockwarden_lock::table::Channel;
 pub(crate) struct Channels {
     kind: Channel,
     subscribe: bool,
-    /// Confirmations that are due; `None`: as many as there are subscriptions, counted when the
-    /// first one comes.
+    /// Confirmations that are due; `None`: as many as there are subscriptions, counted when the first one comes.
     left: Option<u64>,
 }
 
 impl Channels {
-    /// A request that names so many channels.
+    /// For a request that names this many channels.
     pub(crate) fn new(kind: Channel, subscribe: bool, named: usize) -> Channels {
         let left = (named > 0).then_some(named as u64);
         Channels { kind, subscribe, left }
@@ -54,7 +53,7 @@ pub(crate) struct Pushes {
     channels: u64,
     patterns: u64,
     shards: u64,
-    /// Subscribed inside a transaction: how many is not known.
+    /// Subscribed inside a transaction: the number of subscriptions is not known.
     unknown: bool,
 }
 
@@ -116,8 +115,8 @@ impl Pushes {
             Some(b'>') => true,
             Some(b'*') if !self.resp3 && self.is_subscribed() => match first_word(frame) {
                 Some(b"message" | b"pmessage" | b"smessage" | b"sunsubscribe") => true,
-                // A subscription inside a transaction has one place there, however many
-                // confirmations: the rest comes behind it.
+                // A subscription inside a transaction takes one place there, however many confirmations it has: the
+                // rest comes after the transaction.
                 Some(b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe") => self.unknown,
                 _ => false,
             },
@@ -148,8 +147,8 @@ impl Pushes {
         };
         let left = waiting.left.get_or_insert((*count).max(1));
         *left = left.saturating_sub(1);
-        // What was subscribed before is confirmed as well, and what was not: only the number of
-        // subscriptions tells whether there is one more or less.
+        // Redis also confirms channels that were subscribed before, and unsubscribes that changed nothing: only the
+        // number of subscriptions shows whether there is one more or less.
         let now = subscriptions(frame).unwrap_or(total);
         if waiting.subscribe && now > total {
             *count += 1;
@@ -178,8 +177,8 @@ impl Pushes {
     }
 }
 
-/// How many subscriptions there are by now: a confirmation ends with it. Channels and patterns are
-/// counted together, those of shards by themselves.
+/// The present number of subscriptions: it is the last element of a confirmation. Channels and patterns are counted
+/// together, those of shards separately.
 fn subscriptions(frame: &[u8]) -> Option<u64> {
     let line = frame.strip_suffix(b"\r\n")?;
     let start = line.iter().rposition(|&byte| byte == b':')?;

@@ -1,5 +1,5 @@
-//! What the backend sends goes to the client, or to the part of the session that asked to look at it: replies are counted off against what is
-//! expected, in order.
+//! Passes what the backend sends to the client, or to the part of the session that asked to look at it: replies are
+//! counted off in order against what is expected.
 
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_control::net::buffer_pool::{WORTH_A_SWAP, give_back, move_front, put};
@@ -10,7 +10,7 @@ use super::pushes::Confirmation;
 use super::{End, Expect, Late, MAX_UNREAD, Muted, Reply, Transport, maintenance_notices};
 
 impl<L> Transport<L> {
-    /// Moves what the backend sent: to the client, or to the part that looks at it.
+    /// Passes on what the backend sent: to the client, or to the part that looks at it.
     pub(super) fn replies(&mut self) -> Result<Option<Reply<L>>, End> {
         loop {
             while let Some(Expect::Local(reply)) = self.expected.front() {
@@ -45,8 +45,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// The frame at the front. A short one is copied, so that the memory it came in stays with this
-    /// thread.
+    /// The frame at the front. A short one is copied, so that its memory stays with this thread.
     fn cut(&mut self, end: usize) -> Bytes {
         if end >= WORTH_A_SWAP {
             return self.from_backend.split_to(end).freeze();
@@ -57,7 +56,7 @@ impl<L> Transport<L> {
         frame
     }
 
-    /// The usual case: replies that are not looked at, as many as there are, as they come.
+    /// The usual case: as many replies as there are that are not looked at are passed on as they come.
     fn relay_plain(&mut self) -> Result<bool, End> {
         if self.scanned > 0 {
             return Ok(false);
@@ -158,13 +157,13 @@ impl<L> Transport<L> {
             Some(Expect::Listing(kind, muted)) => {
                 if muted == Muted::No {
                     let own = self.active.load().own_keys();
-                    // No single name comes this way, so no null is written.
+                    // No single key name comes this way, so no null is written.
                     let shown = hidden::listing(kind, &frame, own, Protocol::Resp2);
                     self.show(&frame, shown);
                 }
                 Ok(None)
             }
-            // Redis says an error of its own accord when it is about to hang up.
+            // Redis sends an error unasked when it is about to close the connection.
             None if frame.first() == Some(&b'-') => {
                 put(&mut self.to_client, &frame);
                 Ok(None)
@@ -183,7 +182,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// The frame at hand is longer than anything that is looked at: a listing goes on as it comes.
+    /// The present frame is longer than any that is looked at: a listing is relayed as it comes.
     fn stop_collecting(&mut self) -> Result<(), End> {
         let is_push = self.pushes.may_be_push(self.from_backend[0]);
         match self.expected.front() {

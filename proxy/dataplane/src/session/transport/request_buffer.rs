@@ -1,4 +1,4 @@
-//! What a client has sent and is still to be dealt with: bytes, and the request at their front.
+//! What a client has sent and is not yet handled: bytes, and the request at their front.
 
 use bytes::{Buf, BytesMut};
 use lockwarden_control::net::buffer_pool::{READ_CHUNK, WORTH_A_SWAP, give_back};
@@ -24,11 +24,11 @@ enum Cut {
     No,
     /// It comes as it is.
     Kept,
-    /// Zeros stand in its place. Of its own bytes so many are still to come, behind so many that stay.
+    /// Zeros stand in its place. `to_come` of its own bytes are still to come, behind `stay` bytes that stay.
     Replaced { to_come: usize, stay: usize },
 }
 
-/// An argument of this many bytes is worth a look before it is here.
+/// An argument of this many bytes is looked at before it has come whole.
 const LONG_ARGUMENT: usize = 64 * 1024;
 
 impl RequestBuffer {
@@ -49,21 +49,21 @@ impl RequestBuffer {
         self.decoder.request(&self.bytes)
     }
 
-    /// Leave to send the buffer as it is, where the request at the front passes through, is long enough to be worth it, and
-    /// is all that the buffer holds.
+    /// Permission to send the buffer as it is, if the request at the front passes through, is long enough to be worth
+    /// it, and is all that the buffer holds.
     pub(crate) fn whole(&self, pass: PassThrough<'_>) -> Option<WholeBuffer> {
         let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
         is_long.then(|| pass.whole(&self.bytes)).flatten()
     }
 
-    /// Hands over the request at the front, and what may be behind it, with the memory that it came in.
+    /// Hands over the request at the front, and what may follow it, with the memory that it came in.
     pub(crate) fn take_all(&mut self) -> &mut BytesMut {
         self.consumed = 0;
         self.cut = Cut::No;
         &mut self.bytes
     }
 
-    /// The long argument that the request which is not complete announces, until it was said what shall become of it.
+    /// The long argument that the incomplete request announces, until it was decided what happens to it.
     pub(crate) fn long_argument(&self) -> Option<Announced> {
         let announced = self.decoder.announced();
         announced.filter(|awaited| self.cut == Cut::No && awaited.length >= LONG_ARGUMENT)
@@ -74,12 +74,12 @@ impl RequestBuffer {
         self.decoder.arg_so_far(&self.bytes, place)
     }
 
-    /// The long argument is wanted as it is.
+    /// The long argument is to be kept as it is.
     pub(crate) fn keep_long_argument(&mut self) {
         self.cut = Cut::Kept;
     }
 
-    /// So many zeros stand for the long argument: the request must not be carried out.
+    /// This many zeros replace the long argument: the request must not be carried out.
     pub(crate) fn replace_long_argument(&mut self, zeros: usize) {
         let to_come = self.decoder.replace_announced(&mut self.bytes, zeros);
         let stay = self.bytes.len();
@@ -134,7 +134,7 @@ impl RequestBuffer {
         }
         loop {
             if self.consumed > 0 {
-                // Not before: until now the request was borrowed from these bytes.
+                // Not earlier: until now the request was borrowed from these bytes.
                 self.bytes.advance(self.consumed);
                 self.consumed = 0;
                 self.cut = Cut::No;
@@ -150,7 +150,7 @@ impl RequestBuffer {
                 }
                 Step::Ignored { consumed } => self.consumed = consumed,
                 Step::Incomplete { wants } => {
-                    // An announced length is only a claim; memory is taken as bytes come.
+                    // An announced length is only a claim; memory is reserved as bytes come.
                     self.bytes.reserve(wants.clamp(1, READ_CHUNK));
                     return Ok(false);
                 }

@@ -1,4 +1,4 @@
-//! What is sent to the backend and answered to the client, and what each request's reply is expected for.
+//! What is sent to the backend and to the client, and how the reply to each request is handled.
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_control::net::buffer_pool::{move_front, open, put};
@@ -15,7 +15,7 @@ impl<L> Transport<L> {
     pub(crate) fn forward(&mut self, pass: PassThrough<'_>, muted: Muted) {
         self.send(pass.frame());
         if pass.is_blocking() {
-            // Counted, because a client that hangs up does not wait for it.
+            // Counted, because a client that closes its end does not wait for it.
             let waits = !pass.is_unknown();
             self.blocking += 1;
             self.waiting += u64::from(waits);
@@ -25,8 +25,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// The same for a request that is all that its buffer holds, which is emptied. A long one goes where
-    /// it is.
+    /// The same for a request that is all that its buffer holds; the buffer is emptied. A long request is not copied.
     pub(crate) fn forward_whole(&mut self, leave: WholeBuffer, buffer: &mut BytesMut, muted: Muted) -> Result<(), End> {
         let Some(request) = leave.redeem(buffer) else {
             return Err(End::OutOfStep("another buffer than was let through".into()));
@@ -41,13 +40,13 @@ impl<L> Transport<L> {
         Ok(())
     }
 
-    /// Sends a step in place of a command of a MULTI block; Redis's word on it is handed over. Its text
-    /// goes along: a name that the server does not know would surface too late.
+    /// Sends a step in place of a command of a MULTI block; Redis's reply to it is handed over. The script's text is
+    /// sent along: an error for an unknown script name would come too late.
     pub(crate) fn execute_queued(&mut self, plan: &Plan, look: L, muted: Muted) {
         self.execute(plan, Form::Text, look, muted);
     }
 
-    /// Sends what stands ahead of such a step; Redis's word on it is handed over.
+    /// Sends the guard ahead of such a step; Redis's reply to it is handed over.
     pub fn guard(&mut self, guard: Guard, lock: &[u8], companion_prefix: &[u8], look: L, muted: Muted) {
         self.write(|out| guard.put(out, lock, companion_prefix));
         self.expected.push_back(Expect::Look(look, muted));
@@ -65,8 +64,8 @@ impl<L> Transport<L> {
         self.expect_relay(muted);
     }
 
-    /// Whether the client has said `ASKING` for the requests that follow: a node takes it for one of them, and the proxy may
-    /// send more than one for a command.
+    /// Notes whether the client has said `ASKING` for the requests that follow: a node applies it to one request, and
+    /// the proxy may send more than one for a command.
     pub(crate) fn ask(&mut self, asks: bool) {
         (self.asks, self.in_own_block) = (asks, false);
     }
@@ -76,7 +75,7 @@ impl<L> Transport<L> {
         self.asks
     }
 
-    /// Says it again ahead of a request. In a block it would be queued.
+    /// Sends `ASKING` again ahead of a request. In a block it would be queued.
     fn say_asking(&mut self) {
         if self.in_own_block {
             return;
@@ -93,7 +92,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Sends the client's own bytes, to which Redis says nothing.
+    /// Sends the client's own bytes, to which Redis does not reply.
     pub(crate) fn forward_unanswered(&mut self, pass: PassThrough<'_>) {
         // Not by `send`: it would count as a request to be answered.
         put(&mut self.to_backend, pass.frame());
@@ -120,12 +119,12 @@ impl<L> Transport<L> {
         keep(&mut self.queued, &self.to_backend[start..]);
     }
 
-    /// From here on what is sent belongs to a block that may have to be begun again.
+    /// All that is sent from here on belongs to a block that may have to be begun again.
     pub(crate) fn keep_queued(&mut self) {
         self.queued = Queued::Kept(QueuedRequests::default());
     }
 
-    /// What was sent since then; `None` where it was too much to be kept. Nothing more is kept.
+    /// The requests that were sent since then; `None` if they were too much to be kept. Nothing more is kept.
     pub(crate) fn take_queued(&mut self) -> Option<QueuedRequests> {
         match std::mem::replace(&mut self.queued, Queued::None) {
             Queued::None => Some(QueuedRequests::default()),
@@ -134,7 +133,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Sends it again. The client has had the replies.
+    /// Sends them again. The client has had the replies.
     pub(crate) fn queue_again(&mut self, queued: QueuedRequests) {
         if let Queued::Kept(kept) = &mut self.queued {
             *kept = queued.clone();
@@ -171,7 +170,8 @@ impl<L> Transport<L> {
         self.expected.push_back(Expect::Look(look, muted));
     }
 
-    /// Sends a step together with those of others, where it may go so; its answer is handed over, or [`SENT_ALONE`] in its place.
+    /// Sends a step together with those of others, if it may be; its answer is handed over, or [`SENT_ALONE`] in its
+    /// place.
     pub(crate) fn execute_together(&mut self, plan: &Plan, look: L) -> bool {
         let is_at_rest = self.expected.is_empty() && self.to_backend.is_empty() && !self.asks;
         let is_sent = is_at_rest && matches!(self.queued, Queued::None) && self.backend_link.send_step(plan);
@@ -181,7 +181,7 @@ impl<L> Transport<L> {
         is_sent
     }
 
-    /// Sends a step whose answer, if one comes, is handed over: what came of it changes nothing for the client.
+    /// Sends a step whose answer, if one comes, is handed over: its outcome changes nothing for the client.
     pub(crate) fn note(&mut self, plan: &Plan, look: L) {
         self.write(|out| plan.put(out, Form::Text));
         self.expected.push_back(Expect::Note(look));
@@ -198,7 +198,7 @@ impl<L> Transport<L> {
         self.expected.push_back(Expect::Look(look, Muted::Yes));
     }
 
-    /// Answers the client when it is this answer's turn.
+    /// Gives the client this reply in its turn.
     pub(crate) fn answer(&mut self, reply: Bytes) {
         if self.expected.is_empty() {
             put(&mut self.to_client, &reply);
@@ -208,7 +208,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Answers the client now: for a reply that was just handed over, whose turn it is.
+    /// Gives the client this reply now: it is for a request whose reply was just handed over, and whose turn it is.
     pub(crate) fn reply(&mut self, frame: &[u8]) {
         put(&mut self.to_client, frame);
     }

@@ -29,7 +29,7 @@ fn metrics() -> Arc<Metrics> {
     Metrics::new(lockwarden_control::telemetry::metrics::BUILD, &[], 1).expect("metrics")
 }
 
-/// Wires, and what stands at their far ends: the client and the backend.
+/// Wires, and the other ends of them: the client and the backend.
 async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
     let host = PolicyHost::new().expect("the engine");
     let locks = vec![vec![Glob::new(Bytes::from_static(b"lock:*"))]];

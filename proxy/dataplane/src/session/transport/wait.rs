@@ -13,25 +13,26 @@ use super::{End, Event, Farewell, MAX_UNREAD, Reply, Transport};
 
 /// Requests read ahead while an earlier one has to be answered first, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
-/// Requests that wait for the backend to take them, in bytes; above that no more are read.
+/// Bytes of requests that wait for the backend to take them; beyond this limit no more are read.
 const MAX_UNSENT: usize = 1024 * 1024;
-/// Replies that wait for the client to take them, in bytes, where half of the memory for all clients is in use: further ones stay with the backend, as they would without
-/// a proxy.
+/// Bytes of replies that may wait for the client to take them while half of the memory for all clients is in use:
+/// further replies stay with the backend, as they would without a proxy.
 const MAX_UNREAD_WHEN_SHORT: usize = READ_CHUNK;
-/// The same where there is memory enough, and the client is read.
+/// The same while there is enough memory, and the client is read.
 const MAX_UNREAD_OWN: usize = 1024 * 1024;
-/// The same where replies of other clients come behind them: above that its requests wait. If it goes on sending, they go by
-/// a connection of its own: it may be one that reads nothing before it has sent everything.
+/// The same while replies of other clients queue behind them: beyond this limit the client's requests wait. If it
+/// goes on sending, they use a connection of its own: the client may be one that reads nothing before it has sent
+/// everything.
 const MAX_UNREAD_SHARED: usize = 1024 * 1024;
-/// How long a client that sends no more waits for the answer to an unknown command.
+/// How long a client that sends no more waits for the reply to an unknown command.
 const UNKNOWN_AT_MOST: Duration = Duration::from_secs(2);
 
 impl<L> Transport<L> {
-    /// Waits for the next thing that the session has to do: a request, a reply that is looked at, or what
-    /// others want of it.
+    /// Waits for the next thing that the session has to do: a request, a reply that is looked at, or what other tasks
+    /// want of it.
     pub(crate) async fn next_event(&mut self, inbox: &mut RequestBuffer) -> Result<Event<L>, End> {
         loop {
-            // Replies before requests: what one says may change how the next request is judged.
+            // Replies before requests: a reply may change how the next request is judged.
             if let Some(reply) = self.take_reply().await? {
                 return Ok(Event::Reply(reply));
             }
@@ -79,7 +80,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Waits for the next reply that is looked at, while a request is being dealt with: no other is taken.
+    /// Waits for the next reply that is looked at, while a request is being handled: no other request is taken.
     pub(crate) async fn next_reply(&mut self, inbox: &mut RequestBuffer) -> Result<Reply<L>, End> {
         loop {
             if let Some(reply) = self.take_reply().await? {
@@ -93,7 +94,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// The same, until every request has been answered: then nothing.
+    /// The same, until every request has been answered: then `None`.
     pub(crate) async fn next_reply_due(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Reply<L>>, End> {
         loop {
             if let Some(reply) = self.take_reply().await? {
@@ -129,7 +130,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Waits while no request is taken. The client is read all the same: one that hangs up is noticed.
+    /// Waits while no request is taken. The client is still read, so that a closed connection is noticed.
     async fn wait_for_backend(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let reads_client = inbox.waiting() < READ_AHEAD;
         self.wait(inbox, reads_client).await
@@ -143,7 +144,7 @@ impl<L> Transport<L> {
             && self.backend_link.may_take(self.unsent)
     }
 
-    /// Whether the client leaves so much unread that others had better not wait for it.
+    /// Whether the client leaves so much unread that others should not wait for it.
     pub(crate) fn has_much_unread(&self) -> bool {
         self.to_client.len() >= MAX_UNREAD_SHARED
     }
@@ -166,7 +167,7 @@ impl<L> Transport<L> {
             }
         }
         if !self.to_backend.is_empty() && !self.backend_link.send(&mut self.to_backend, &mut self.unsent) {
-            // What it still had to say may be read; then reading says that it is gone.
+            // What the backend still had to send may be read; then reading shows that it is gone.
             self.to_backend.clear();
             self.farewell = Farewell::Said;
         }
@@ -184,8 +185,8 @@ impl<L> Transport<L> {
         self.half_close_when_sent();
         let read_client = reads_client && !inbox.done;
         let unread = self.to_client.len();
-        // A client that is not read may not read either before it has sent all that it has to say. On a shared
-        // connection others wait.
+        // A client that is not read may not read either before it has sent everything. On a shared connection others
+        // wait.
         let most = match reads_client && !self.is_shared() {
             true => MAX_UNREAD_OWN,
             false => MAX_UNREAD,
@@ -209,8 +210,9 @@ impl<L> Transport<L> {
         Ok(())
     }
 
-    /// How long a client that sends no more waits for a command that may wait for ever; `None` where there is no such command. What stands
-    /// behind it has no answer then, as on Redis itself. An unknown command is most likely answered at once.
+    /// How long a client that sends no more waits for a command that may wait for ever; `None` if there is no such
+    /// command. The commands after it get no reply then, as on Redis itself. An unknown command is most likely
+    /// answered at once.
     fn patience(&self) -> Option<Duration> {
         let done = self.client_done.filter(|_| self.blocking > 0)?;
         Some(match self.waiting {
@@ -219,7 +221,7 @@ impl<L> Transport<L> {
         })
     }
 
-    /// A reader has memory only while it reads, or while bytes are in it.
+    /// A read buffer has memory only while it is read into, or while it holds bytes.
     fn poll_sockets(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -231,7 +233,7 @@ impl<L> Transport<L> {
             self.backend_closed = !goes_on;
             woken = true;
         }
-        // What the backend said comes first: a client that is gone may have been answered by it.
+        // The backend's bytes come first: a client that is gone may have been answered by them.
         if read_client && !woken {
             match poll_read(&mut self.client, &mut inbox.bytes, cx) {
                 Poll::Ready(Ok(0)) => {
@@ -271,8 +273,8 @@ impl<L> Transport<L> {
     }
 }
 
-/// Whether an error of a socket says that nobody answers any more. Others are word of the other end, or of
-/// somebody on the way.
+/// Whether an error of a socket means that the other end no longer answers. The other errors were sent by the other
+/// end, or by a machine on the way.
 fn is_of_silence(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     !matches!(kind, ConnectionReset | BrokenPipe | ConnectionAborted)

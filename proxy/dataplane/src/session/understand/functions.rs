@@ -1,5 +1,5 @@
-//! `FCALL` without a lock among its keys: what its function may do is known from the text of its library, and
-//! where that computes names of keys, the call is refused in enforce mode.
+//! `FCALL` without a lock among its keys: the effect of its function is known from the text of its library. If that
+//! text computes names of keys, the call is refused in enforce mode.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,12 +20,12 @@ use crate::session::step::awaited::{Look, StateChange};
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
-/// What is said of a function that its operator may answer for.
+/// The error for a function that the operator may list as trusted.
 const COMPUTES: &str = "this function's library computes names of keys, which may be those of locks; \
                         trusted_functions may list it";
 
 impl ConnectionState {
-    /// Whether what is known of functions is true of the next command: no change of them is on its way ahead of it.
+    /// Whether what is known of functions holds for the next command: no change of them is under way ahead of it.
     pub(crate) fn functions_stand(&self) -> bool {
         self.unsettled == 0 && !self.changes_functions()
     }
@@ -39,7 +39,7 @@ impl ConnectionState {
 }
 
 impl Session {
-    /// A function is called that is not known. Where locks are enforced the server is asked; answers why that did not
+    /// A function is called that is not known. If locks are enforced, the server is asked; returns why that did not
     /// help.
     pub(crate) async fn learn_functions(&mut self, inbox: &mut RequestBuffer) -> Result<Option<String>, End> {
         let shared = self.client.shared.clone();
@@ -47,7 +47,7 @@ impl Session {
             shared.functions.learn_some_time(&shared.backend);
             return Ok(None);
         }
-        // The server says nothing to a client that has not logged in.
+        // The server does not answer a client that has not logged in.
         if self.client.may_lack_login() || self.transport.pushes.takes_no_commands() {
             return Ok(None);
         }
@@ -57,7 +57,7 @@ impl Session {
         let Err(why) = shared.functions.learn(&shared.backend).await else {
             return Ok(None);
         };
-        // What is asked on this connection would be queued, or end a CLIENT CACHING.
+        // A question on this connection would be queued, or would end a CLIENT CACHING.
         if self.client.connection.block.is_some() || self.client.connection.reads_are_noted() {
             return Ok(Some(why.to_string()));
         }
@@ -84,8 +84,8 @@ impl Session {
         self.perhaps_a_lock(inbox, call, COMPUTES.to_owned(), active, muted).await
     }
 
-    /// A function that is not known, and why that is so; without a reason the server does not know it, or nothing is
-    /// refused.
+    /// A function that is not known, and the reason for that. Without a reason, the server does not know it, or
+    /// nothing is refused.
     pub(crate) async fn unknown_function(
         &mut self,
         inbox: &mut RequestBuffer,

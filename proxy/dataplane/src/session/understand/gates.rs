@@ -1,6 +1,6 @@
-//! The gates that a command passes before it is final what it means. At each of them something may have to be done first:
-//! another connection, a login, a question. That waits, and what it finds out may change the meaning of the command; so
-//! behind a gate that had to be opened the command is classified anew.
+//! The gates that a command passes before its meaning is final. At each of them something may have to be done first:
+//! another connection, a login, a question. That takes time, and its result may change the meaning of the command. So
+//! after a gate that had to be opened, the command is classified again.
 
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::pass_through::Kept;
@@ -21,9 +21,9 @@ pub(crate) enum Gate {
     Connection,
     /// The twin of the client's user, where the command touches a lock.
     Twin,
-    /// What is known of the script, the function or the name in the command.
+    /// What the proxy knows of the script, the function or the name in the command.
     Knowledge,
-    /// The value, which is not all here where it was to be refused when its length was announced.
+    /// The value, which has not been kept if it was to be refused when its length was announced.
     Value,
     /// Guarded data that the command writes.
     Data,
@@ -34,23 +34,23 @@ impl Gate {
     pub(crate) const ORDER: [Gate; 5] = [Gate::Connection, Gate::Twin, Gate::Knowledge, Gate::Value, Gate::Data];
 }
 
-/// Why a gate is closed, and so what has to be done.
+/// Why a gate is closed, and thus what has to be done.
 pub enum Closed {
-    /// The command must go by another connection.
+    /// The command must use another connection.
     Way(Way),
     /// The connection must be logged in as the twin.
     Twin,
-    /// What it names may be known once it has been looked for.
+    /// What it names may become known by a look.
     Unknown,
-    /// Zeros stand for its value.
+    /// Its value was replaced by zeros.
     Cut,
     /// It would delete another client's lock together with guarded data.
     Theft(Box<Refused>),
-    /// The locks of what it writes must be looked at; the command is kept where its refusal is carried out.
+    /// The locks of the data that it writes must be looked at; the command is kept if its refusal is carried out.
     Write(Box<GuardedWrite>, Option<Kept>),
 }
 
-/// What opening a gate has come to.
+/// The result of opening a gate.
 pub enum Opened {
     /// The command goes on.
     Through,
@@ -61,8 +61,8 @@ pub enum Opened {
 }
 
 impl Session {
-    /// The next gate that is closed to a command, of those that it has not passed. A guarded write that the step of its own
-    /// command judges is added to that.
+    /// The next closed gate of those that the command has not passed. A guarded write that the command's own step
+    /// judges is added to that step.
     #[inline]
     pub(crate) fn next_closed(
         &mut self,
@@ -90,7 +90,7 @@ impl Session {
                         return Some(Closed::Unknown);
                     }
                 }
-                // Another mode is in force than when its length was announced.
+                // The mode was different when its length was announced.
                 Gate::Value => {
                     if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
                         return Some(Closed::Cut);

@@ -1,7 +1,7 @@
-//! `sessions = "multiplexed"`: which requests travel with those of other clients, and which need a
-//! connection of the session's own. What a connection can be opened with (login, database, protocol)
-//! makes it one of a kind, and sessions of one kind share; whatever else Redis remembers of a
-//! connection, or would keep others waiting, is the session's own affair.
+//! `sessions = "multiplexed"`: which requests share a connection with other clients, and which need a connection of
+//! the session's own. The values that a connection can be opened with (login, database, protocol) define its kind,
+//! and sessions of one kind share. Whatever else Redis remembers of a connection, or would keep others waiting, needs
+//! the session's own connection.
 
 use bytes::Bytes;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};
@@ -22,42 +22,42 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 use bytes::BytesMut;
 
-/// A request above this goes by a connection of its own: nothing is gained by sharing it, those behind it
-/// would wait, and a server may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB, and
-/// the script that is sent in its place is a little longer).
+/// A request with more bytes uses a connection of its own: nothing is gained by sharing it, requests behind it would
+/// wait, and a server may close the connection on a longer one (`proto-max-bulk-len` is at least 1 MiB, and the
+/// script that is sent in its place is a little longer).
 const MAX_SHARED: usize = 256 * 1024;
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    /// It may travel with others'.
+    /// It may be sent on a shared connection.
     Nothing,
     /// A connection of its own.
     Own(Trace),
-    /// The same, on which the replication offset of the session's writes is known.
+    /// The same, and the replication offset of the session's writes must be known on it.
     Offset,
     /// The same; what is left behind depends on whether the server has such a command.
     Unknown,
-    /// A connection on which the server would speak unasked: there is none to be had.
+    /// A connection on which the server sends messages unasked: none is available.
     Notices,
 }
 
-/// Which connection a request goes by.
+/// Which connection a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The one in use.
     InUse,
-    /// The shared one for this traffic, once everything is answered that went by the other.
+    /// The shared one for this traffic, once everything sent over the other is answered.
     Shared(Traffic),
     /// One of the session's own.
     Own,
-    /// None: no server knows such a command where connections are shared.
+    /// None: where connections are shared, no server knows such a command.
     Nowhere,
 }
 
 impl Session {
-    /// Goes by another connection before the request is sent. Returns whether it may be; else its client was told why
-    /// not.
+    /// Changes to another connection before the request is sent. Returns whether the request may be sent; if not, its
+    /// client was told why.
     pub(crate) async fn go_by(&mut self, way: Way, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         if way == Way::Nowhere {
             let what = String::from_utf8_lossy(inbox.request().arg(1)).into_owned();
@@ -73,8 +73,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Which connection the request at the front goes by. One that may travel with others' does so from
-    /// here on, where nothing is under way.
+    /// Which connection the request at the front uses. One that may share a connection does so from here on, if
+    /// nothing is under way.
     pub(crate) fn way(&mut self, class: &Class<'_>, request: &Request<'_>, more_follow: bool) -> Way {
         if !self.multiplexed {
             return self.way_of_its_own(class, request);
@@ -89,7 +89,7 @@ impl Session {
             }
             Needs::Notices => return Way::Nowhere,
             Needs::Nothing => Needs::Own(Trace::None),
-            // There it answers at once, or is an error.
+            // There it is answered at once, or is an error.
             Needs::Offset if self.client.connection.block.is_some() => Needs::Own(Trace::None),
             Needs::Offset if self.transport.pushes.takes_no_commands() => Needs::Own(Trace::None),
             Needs::Unknown if self.client.is_known_to_server(request) => Needs::Own(Trace::None),
@@ -99,14 +99,15 @@ impl Session {
         if let Needs::Own(trace) = needs {
             self.client.connection.trace.add(trace);
         }
-        // Also where a connection of its own is in use: WAIT needs a write on it first (`write_own_offset`).
+        // Also if a connection of the session's own is in use: WAIT needs a write on it first (`write_own_offset`).
         match self.transport.is_shared() || (needs == Needs::Offset && self.client.connection.has_shared) {
             true => Way::Own,
             false => Way::InUse,
         }
     }
 
-    /// The same where the session has a connection of its own: that goes on, and it is noticed what it alone knows.
+    /// The same for a session with a connection of its own: it keeps that, and this notes what state only that
+    /// connection has.
     fn way_of_its_own(&mut self, class: &Class<'_>, request: &Request<'_>) -> Way {
         let may_be_any = match class {
             Class::PassThrough(pass) => pass.is_unknown(),
@@ -117,12 +118,12 @@ impl Session {
             self.client.connection.trace.add(Trace::Pin);
         }
         let connection = &self.client.connection;
-        // Steps of its own have gone by another connection.
+        // Steps of this session were sent over another connection.
         let is_elsewhere = connection.has_shared && connection.block.is_none() && needs_offset(request.name());
         if is_elsewhere { Way::Own } else { Way::InUse }
     }
 
-    /// Reads and writes go by different shared connections, but never two of one session at a time.
+    /// Reads and writes use different shared connections, but a session never uses two at a time.
     fn shared_way(&mut self, class: &Class<'_>, more_follow: bool) -> Way {
         let Some(in_use) = self.transport.backend_link().traffic() else {
             return Way::InUse;
@@ -137,7 +138,7 @@ impl Session {
                 }
                 Traffic::Writes
             }
-            // In its order, behind what is under way.
+            // In its order, after what is under way.
             Traffic::Reads if !self.transport.may_change_uplink() => return Way::InUse,
             Traffic::Reads => {
                 mixing.is_usual &= mixing.has_written;
@@ -154,16 +155,16 @@ impl Session {
         Way::InUse
     }
 
-    /// What the proxy is about to send for this session may write, and so goes where writes go. Behind something that is
-    /// under way it stays in its order.
+    /// What the proxy is about to send for this session may write, and so is sent where writes go. If something is
+    /// under way, it keeps its order after that.
     pub(crate) fn turn_to_writes(&mut self) {
         if self.transport.is_shared() && self.transport.may_change_uplink() {
             self.transport.backend_link().turn_to(Traffic::Writes);
         }
     }
 
-    /// Goes on by another connection, once everything was answered that went by the one in use. Returns
-    /// an error that stands in the way of the request at the front.
+    /// Changes to another connection, once everything sent over the one in use was answered. Returns an error if the
+    /// request at the front cannot be sent.
     pub(crate) async fn change_way(&mut self, way: Way, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         self.all_answered(inbox).await?;
         match way {
@@ -176,7 +177,8 @@ impl Session {
         }
     }
 
-    /// Goes on with a connection of its own, where it shares one. Returns false where its client was told why that cannot be.
+    /// Changes to a connection of the session's own, if it shares one. Returns false if that is impossible, which its
+    /// client was told.
     pub(crate) async fn takes_own_connection(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         if !self.transport.is_shared() {
             return Ok(true);
@@ -188,7 +190,8 @@ impl Session {
         Ok(error.is_none())
     }
 
-    /// Whether Redis remembers something of this connection that commands depend on, or others would wait for its client.
+    /// Whether Redis remembers state of this connection that commands depend on, or other clients would have to wait
+    /// for this one.
     pub(crate) fn is_bound(&self) -> bool {
         self.client.connection.trace == Trace::Pin
             || self.client.connection.is_watching
@@ -198,7 +201,7 @@ impl Session {
             || self.transport.pushes.is_listening()
             || self.transport.has_spoken()
             || self.transport.has_much_unread()
-            // Before a login Redis hangs up on requests that are longer than it wants.
+            // Before a login Redis closes the connection on requests that are longer than it accepts.
             || self.client.is_stranger()
     }
 
@@ -207,8 +210,7 @@ impl Session {
         self.transport.backend_link().port().is_some_and(Attachment::goes_alone)
     }
 
-    /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
-    /// the front.
+    /// Changes to a connection of the session's own. Returns an error if the request at the front cannot be sent.
     async fn use_own_connection(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         if self.transport.backend_link().has_own() {
             self.transport.backend_link().use_own(None);
@@ -246,7 +248,7 @@ impl Session {
         Ok(None)
     }
 
-    /// What the client said of its library is said of its new connection, too, which then stays its own.
+    /// Repeats what the client said of its library on its new connection, which then stays its own.
     fn say_again(&mut self) {
         for (what, value) in self.client.connection.library.said() {
             self.transport.inquire(&OwnRequest::Library { what, value }, Look::Own);
@@ -254,14 +256,14 @@ impl Session {
         }
     }
 
-    /// `WAIT` is about the writes of its own connection, and until now others carried them. A write
-    /// behind them all is as good: who has that one has them all.
+    /// `WAIT` is about the writes of its own connection, but until now shared connections carried this session's
+    /// writes. A new write after all of them serves as well: a replica that has that one has them all.
     async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         let active = self.client.active();
         let companion_prefix = &active.companion_prefix;
         self.transport.inquire(&OwnRequest::Offset { companion_prefix }, Look::Answer);
         let answer = self.answer(inbox).await?;
-        // On a replica nothing was written before either, and Redis says so itself.
+        // On a replica nothing was written before either, and Redis's own error says so.
         if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
             return Ok(Some(answer));
         }
@@ -269,7 +271,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Shares a connection again, where nothing is under way and a place is to be had.
+    /// Returns to a shared connection, if nothing is under way and a place is available.
     fn share_again(&mut self) {
         if !self.transport.may_change_uplink() {
             return;
@@ -289,7 +291,7 @@ impl Session {
             && let Some(link) = self.transport.backend_link().give_up_own()
         {
             self.client.connection.trace = Trace::None;
-            // One whose number the client knows, and may name later, is closed instead.
+            // A connection whose number the client knows, and may name later, is closed instead.
             if trace == Trace::None {
                 pool::keep_spare(self.client.shared.backend.shard, &profile, link);
             }
@@ -298,15 +300,15 @@ impl Session {
 }
 
 impl Client {
-    /// Whether the server says of itself that it has a command of this name. One that it does not list
-    /// may go by another name than its own, and do anything.
+    /// Whether the server lists a command of this name. A name that it does not list may stand for a renamed command,
+    /// and do anything.
     fn is_known_to_server(&self, request: &Request<'_>) -> bool {
         let commands = self.shared.backend.server.commands();
         commands.as_ref().is_some_and(|table| table.find(request).is_some())
     }
 
-    /// Whether it has yet to log in. It is unknown whether a connection that is open already was let in
-    /// when strangers still were, so it gets a new one.
+    /// Whether it has yet to log in. It is not known whether an open connection was let in when the server still
+    /// asked for no password, so the client gets a new one.
     fn is_stranger(&self) -> bool {
         let wanted = self.shared.backend.server.may_want_password();
         self.connection.login.is_stranger() && wanted
@@ -322,7 +324,7 @@ impl Client {
     }
 }
 
-/// What a request needs of a connection that has no state.
+/// What a request needs, on a connection without state.
 fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
     if request.frame().len() > MAX_SHARED {
         return match by_name(request) {
@@ -345,9 +347,9 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
             Needs::Nothing => Needs::Own(Trace::None),
             needs => needs,
         },
-        // It may be any.
+        // It may be any command.
         Class::OtherName(_) => Needs::Unknown,
-        // Where it is only watched it is forwarded, and may wait for long: BLPOP of a lock.
+        // In monitor mode it is forwarded, and may wait for long: BLPOP of a lock.
         Class::Opaque(_) | Class::TooLong(..) => Needs::Own(Trace::None),
         Class::Read(..)
         | Class::Trusted(..)
@@ -369,7 +371,7 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
     }
 }
 
-/// By which shared connection a request goes.
+/// Which shared connection a request uses.
 fn traffic(class: &Class<'_>) -> Traffic {
     let only_reads = match class {
         Class::PassThrough(pass) => pass.only_reads(),
@@ -403,7 +405,7 @@ fn traffic(class: &Class<'_>) -> Traffic {
     }
 }
 
-/// What changes the connection itself.
+/// What a command that changes the connection itself needs.
 fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
     let says = |word: &[u8]| request.args().any(|said| said.eq_ignore_ascii_case(word));
     match verb {
@@ -416,7 +418,7 @@ fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
         SessionVerb::ClientMaintNotifications => Needs::Notices,
         SessionVerb::ClientSetName => Needs::Own(Trace::Mark),
         SessionVerb::Hello if says(b"SETNAME") => Needs::Own(Trace::Mark),
-        // It answers the number of the connection.
+        // Its reply contains the number of the connection.
         SessionVerb::Hello => Needs::Own(Trace::Personal),
         SessionVerb::ClientSetInfo => match request.get(3) {
             Some(value) if Library::keeps(value) => Needs::Own(Trace::Personal),
@@ -435,7 +437,7 @@ fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
     }
 }
 
-/// What passes through and is about its connection all the same.
+/// What a command needs that passes through but concerns its connection.
 fn by_name(request: &Request<'_>) -> Needs {
     let name = request.name();
     let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
@@ -458,8 +460,8 @@ fn by_name(request: &Request<'_>) -> Needs {
     }
 }
 
-/// Whether a subcommand of `CLIENT` shows or does something about connections, and leaves nothing
-/// behind on this one but what is known of it.
+/// Whether a subcommand of `CLIENT` only shows or does something about connections, and leaves nothing behind on this
+/// one but what is known of it.
 fn shows_only(subcommand: &[u8]) -> bool {
     const SHOWING: [&[u8]; 11] = [
         b"ID",

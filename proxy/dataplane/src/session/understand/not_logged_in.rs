@@ -1,5 +1,5 @@
-//! A client that has to log in before anything is done for it, whatever Redis itself would do: it gets what Redis says to one
-//! who has not logged in.
+//! A client that must log in before anything is done for it, whatever Redis itself would do: it gets Redis's reply to
+//! a client that has not logged in.
 
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};
 
@@ -14,7 +14,8 @@ const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already
      protocol version at the same time";
 
 impl Session {
-    /// Of one who has yet to log in only what Redis takes before a login goes on. Returns whether the request may.
+    /// For a client that has yet to log in, only commands that Redis accepts before a login continue. Returns whether
+    /// the request may.
     pub(crate) fn lets_in(&mut self, inbox: &RequestBuffer, muted: Muted) -> bool {
         let request = inbox.request();
         let name = request.name();

@@ -1,7 +1,8 @@
-//! The twin of a client's user (`[[user_map]]`): the connection to the backend is logged in as the client's own user, and
-//! as the twin only while something is sent that was judged and touches a lock, or only reads one. So what the
-//! judgement does not know to be a lock command is carried out with rights that no lock key is among, and Redis itself refuses
-//! it. Logging in as the client's own user again is waited for before anything else is sent.
+//! The twin of a client's user (`[[user_map]]`): the connection to the backend is logged in as the client's own user.
+//! It is logged in as the twin only while a request is sent that was judged and touches a lock, or only reads one. So
+//! a command that the judgement does not recognise as a lock command is executed with rights that include no lock
+//! key, and Redis itself refuses it. Before anything else is sent, the proxy waits until the connection is logged in
+//! as the client's own user again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,15 +27,16 @@ use crate::session::step::awaited::{Look, StateChange};
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
-/// Any password is right for a user that needs none, and the protocol wants one.
+/// A user without a password accepts any password, and the protocol requires one.
 const NO_PASSWORD: &[u8] = b"none";
 
-/// The client is told so where the first lock of a block comes too late.
+/// The error for a client whose block touches its first lock too late.
 const BLOCK_TOO_LONG: &str = "ERR lockwarden: the first command of this block that touches a lock comes behind more than 1 MiB of others; \
      send it before them";
 
 impl Session {
-    /// Waits until the connection is the client's own user again, where it was the twin. Without that nothing is sent.
+    /// Waits until the connection is logged in as the client's own user again, if it was the twin. Before that
+    /// nothing is sent.
     pub(crate) async fn own_again(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if self.client.connection.login.acting() == Acting::Returning {
             self.settled(inbox).await?;
@@ -45,8 +47,8 @@ impl Session {
         }
     }
 
-    /// Logs in as the twin, before something is sent that touches a lock. Returns whether the request at the front may be
-    /// sent; else its client was told why not.
+    /// Logs in as the twin, before a request is sent that touches a lock. Returns whether the request at the front
+    /// may be sent; if not, its client was told why.
     pub(crate) async fn become_twin(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         let Some(twin) = self.client.twin() else {
             return Ok(true);
@@ -54,7 +56,7 @@ impl Session {
         if !self.takes_own_connection(inbox, muted).await? {
             return Ok(false);
         }
-        // A login that fails is left without an answer where earlier ones are still in Redis's hands.
+        // A login that fails gets no reply while earlier replies are still in Redis's hands.
         self.all_answered(inbox).await?;
         if !self.knows_own_login(inbox).await? {
             return Ok(true);
@@ -66,14 +68,14 @@ impl Session {
         Ok(true)
     }
 
-    /// Logs in as the client's own user again, once all is answered that was sent as the twin.
+    /// Logs in as the client's own user again, once everything that was sent as the twin is answered.
     pub(crate) async fn rest(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let connection = &self.client.connection;
         if connection.login.acting() != Acting::Twin || connection.block.is_some() {
             return Ok(());
         }
         self.all_answered(inbox).await?;
-        // The server may not have let the twin in.
+        // The server may have refused the twin's login.
         let connection = &mut self.client.connection;
         if connection.login.acting() != Acting::Twin {
             return Ok(());
@@ -101,7 +103,8 @@ impl Session {
         self.transport.inquire(&request, look);
     }
 
-    /// Logs in as the twin for what ends with the session, without waiting for the answers. Returns whether that is possible.
+    /// Logs in as the twin for the last steps of an ending session, without waiting for the replies. Returns whether
+    /// that is possible.
     pub(crate) fn become_twin_at_last(&mut self) -> bool {
         let Some(twin) = self.client.twin() else {
             return true;
@@ -117,7 +120,7 @@ impl Session {
         }
     }
 
-    /// What has to be known before a block begins, because in a block nothing can be asked.
+    /// Finds out what has to be known before a block begins, because in a block nothing can be asked.
     pub(crate) async fn prepare_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if self.client.connection.login.acting() == Acting::Own && self.client.has_twin() {
             self.all_answered(inbox).await?;
@@ -126,7 +129,8 @@ impl Session {
         self.verify_before_block(inbox).await
     }
 
-    /// A command of a block that the twin began. What it is told shows the client's own user. Returns whether it was one.
+    /// A command of a block that the twin began. The client must see its own user in the reply. Returns whether it
+    /// was such a command.
     pub(crate) fn pass_in_twins_block(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) -> bool {
         let connection = &mut self.client.connection;
         let Some(block) = connection.block.as_mut().filter(|_| connection.login.acting() == Acting::Twin) else {
@@ -136,7 +140,7 @@ impl Session {
         let is = |word: Option<&[u8]>, name: &[u8]| word.is_some_and(|word| word.eq_ignore_ascii_case(name));
         if is(words.next(), b"acl") && is(words.next(), b"whoami") && request.len() == 2 {
             block.hold(Place::User(connection.user.clone()));
-            // A user who may not ask is told so here.
+            // A user who may not send it gets the error here.
             let look = Look::InTwinsBlock;
             self.transport.forward_and_look(pass, look, muted);
             return true;
@@ -146,13 +150,14 @@ impl Session {
         true
     }
 
-    /// Whether it is known how the client's own user logs in. Who has not logged in is `default`, if that needs no
-    /// password: only Redis knows, so it is asked, and the login must not let in who was not.
+    /// Whether it is known how to log in as the client's own user. A client that has not logged in is `default`, if
+    /// that needs no password. Only Redis knows that, so it is asked; and the login must not let in a client that was
+    /// not let in.
     async fn knows_own_login(&mut self, inbox: &mut RequestBuffer) -> Result<bool, End> {
         if self.client.connection.login.own().is_some() {
             return Ok(true);
         }
-        // Of another user that logged in before it had a twin the password was not kept.
+        // If another user logged in before it had a twin, its password was not kept.
         let connection = &self.client.connection;
         if connection.user != DEFAULT_USER || connection.block.is_some() {
             return Ok(false);
@@ -168,8 +173,8 @@ impl Session {
         Ok(is_open)
     }
 
-    /// In a block every command is tried against the rights of its user when it is queued, and a login would only be
-    /// queued. So the block is ended, and begun again by the twin with what was queued.
+    /// In a block every command is checked against the rights of its user when it is queued, and a login would only
+    /// be queued. So the block is ended, and begun again as the twin with the commands that were queued.
     async fn begin_block_anew(&mut self, twin: &Twin, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         let Some(queued) = self.transport.take_queued() else {
             self.error(BLOCK_TOO_LONG, muted);
@@ -194,7 +199,7 @@ impl Session {
 }
 
 impl Client {
-    /// Whether some user has a twin. Most configurations have none, and then nothing else here is done.
+    /// Whether any user has a twin. Most configurations have none, and then nothing else here runs.
     pub(crate) fn may_have_twin(&mut self) -> bool {
         !self.active.load().twins.is_empty()
     }
@@ -228,9 +233,9 @@ impl Client {
             | Class::Lease(Ok(_))
             | Class::ErrorOfOthers(..) => true,
             Class::Admin(command) => command.may_erase_locks() || !active.enforces_any(),
-            // Where something is enforced it is refused, and not sent at all.
+            // In enforce mode it is refused, and not sent at all.
             Class::Opaque(command) => active.rules(command.target.namespace).mode == Mode::Monitor,
-            // Behind a WATCH it cannot be begun anew.
+            // After a WATCH it cannot be begun again.
             Class::Session(SessionVerb::Multi, _) => self.connection.is_watching,
             Class::Session(SessionVerb::Watch, _) => {
                 let mut words = request.args().skip(1);
@@ -248,14 +253,14 @@ impl Client {
             Class::PassThrough(pass) => {
                 pass.effect() != Effect::Neutral && (self.names_lock(request) || self.is_taken_from_users(request))
             }
-            // It may compute the name of a lock, and is not to touch it; where all is only watched it may go on doing so.
+            // It may compute the name of a lock, and must not touch it; in monitor mode it may go on doing so.
             Class::UnseenScript(_) | Class::Computed(_) | Class::ComputedFunction(_) | Class::UnknownFunction(_) => {
                 !active.enforces_any()
             }
         }
     }
 
-    /// An error as it would be worded for the client's own user.
+    /// An error in the words that the client's own user would get.
     pub(crate) fn without_twin(&mut self, frame: &Bytes) -> BytesMut {
         let words = frame.strip_prefix(b"-NOPERM User ");
         let (Some(words), Some(twin)) = (words, self.twin()) else {
@@ -270,14 +275,15 @@ impl Client {
         }
     }
 
-    /// Whether no user behind the barrier has this command, because Redis does not check all of its keys. The proxy does.
+    /// Whether no user behind the barrier may use this command, because Redis does not check all of its keys. The
+    /// proxy checks them.
     fn is_taken_from_users(&self, request: &Request<'_>) -> bool {
         let is = |name: &&str| request.name().eq_ignore_ascii_case(name.as_bytes());
         let is_since_7 = self.shared.backend.server.reads_script_flags();
         KEYS_UNCHECKED.iter().any(is) || (!is_since_7 && KEYS_UNCHECKED_BEFORE_7.iter().any(is))
     }
 
-    /// Redis's word on a login as the twin.
+    /// Redis's reply to a login as the twin.
     pub(crate) fn twin_logged_in(&mut self, accepted: bool) {
         let Some(twin) = self.twin() else {
             return;
@@ -303,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Redis's word on the login as the client's own user again.
+    /// Redis's reply to the login as the client's own user again.
     pub(crate) fn own_logged_in(&mut self, accepted: bool) {
         self.connection.login.returned(accepted);
         if accepted {

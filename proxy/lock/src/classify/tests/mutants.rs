@@ -1,6 +1,6 @@
-//! Would anybody notice if the table were wrong? Each row that governs a lock, and each word behind
-//! which a key may stand, is made weaker in every way that a slip of the hand could, and the cases
-//! that are sent to a running proxy must tell: one that was judged is not judged any more.
+//! Would an error in the table be noticed? Each row that governs a lock, and each option that a key may follow, is
+//! weakened in every way that a slip could, and the cases that are sent to a running proxy must reveal it: a command
+//! that was judged is no longer judged.
 
 use lockwarden_lua::Names;
 use lockwarden_tests::cases::{Case, EVAL_SHA, EVAL_TEXT, Facts, cases};

@@ -1,6 +1,6 @@
-//! The commands that compare the stored value before they act: DELEX and `SET … IFEQ` of Redis 8.4,
-//! DELIFEQ of Valkey 9, CAS and CAD of Tair. On a lock they work whatever server stands behind, so
-//! each says what is to be run in words that every server has.
+//! The commands that compare the stored value before they act: DELEX and `SET … IFEQ` of Redis 8.4, DELIFEQ of Valkey
+//! 9, CAS and CAD of Tair. On a lock they work with any server, so each is translated into commands that every server
+//! has.
 
 use bytes::Bytes;
 use lockwarden_lua::{Replies, Reply};
@@ -10,11 +10,11 @@ use super::{ArgumentError, TtlOption, TtlWord};
 use crate::op::{Arguments, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test};
 use crate::token::{OwnerToken, ValueDigest};
 
-/// What `SET … IFEQ` answers. With GET the value stands in the place of all three.
+/// The replies of `SET … IFEQ`. With GET the value replaces all three.
 pub(super) const SET: Replies =
     Replies { done: Reply::CommandResult, different: Reply::Nil, absent: Reply::Nil, no_ttl: None, other_type: None };
 
-/// What CAS answers.
+/// The replies of CAS.
 const CAS: Replies = Replies {
     done: Reply::Integer(1),
     different: Reply::Integer(0),
@@ -43,7 +43,7 @@ impl ConditionWord {
         })
     }
 
-    /// When the command acts, and the value that it names, which a digest does not.
+    /// When the command acts, and the value that it names; a digest names none.
     fn test(self, operand: &Bytes) -> Result<(Test, OwnerToken), ArgumentError> {
         let digest = || ValueDigest::parse(operand).ok_or(ArgumentError::NotADigest);
         let nothing = OwnerToken::new(Bytes::new());
@@ -60,7 +60,7 @@ impl ConditionWord {
     }
 }
 
-/// The comparison of a command that stores.
+/// The comparison of a command that stores a value.
 pub(super) fn stores(
     word: ConditionWord,
     operand: &Bytes,
@@ -71,7 +71,7 @@ pub(super) fn stores(
     Ok(Comparison { claim, test, by: ComparedBy::Command, replies, then })
 }
 
-/// The SET that a comparing one becomes once the comparison held.
+/// The SET that is run once the comparison holds.
 pub(super) fn plain_set(target: &Target, value: &Bytes, get: bool, ttl: Option<(TtlWord, &Bytes)>) -> Arguments {
     let mut words: Arguments = smallvec![Bytes::from_static(b"SET"), target.key.clone(), value.clone()];
     if get {
@@ -100,7 +100,7 @@ pub(super) fn delex(argv: &Arguments, target: Target) -> Result<LockOp, Argument
     Ok(LockOp::Release { target, spelling: ReleaseSpelling::Del, comparison })
 }
 
-/// `DELIFEQ key value` and `CAD key value`, which differ in what they answer where there is no key.
+/// `DELIFEQ key value` and `CAD key value`, which differ in their reply if there is no key.
 pub(super) fn delete_if_equal(argv: &Arguments, target: Target, absent: i64) -> LockOp {
     let claim = OwnerToken::new(argv[2].clone());
     let comparison = deletes(&target, claim, Test::Equal, ComparedBy::Command, absent);
@@ -123,9 +123,8 @@ fn deletes(target: &Target, claim: OwnerToken, test: Test, by: ComparedBy, absen
     }
 }
 
-/// `CAS key old new [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`. Tair takes one TTL and calls what
-/// is wrong with it a syntax error; here a number that does not fit is named, because clients take
-/// a syntax error for a server without the command.
+/// `CAS key old new [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`. Tair accepts one TTL and reports any error in it as a
+/// syntax error. Here an invalid number is named, because clients take a syntax error for a server without the command.
 pub(super) fn cas(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     let mut options = argv[4..].iter();
     let mut ttl = TtlOption::default();

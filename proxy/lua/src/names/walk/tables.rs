@@ -26,7 +26,7 @@ impl<'t> Walk<'t> {
         Ok(Value::of(Atom::Table(table)))
     }
 
-    /// What an element is put under: texts and numbers. What else is a key may come back from where it is not followed.
+    /// The key of an element: texts and numbers. Any other key may come back at a place where it is not followed.
     pub(super) fn key(&mut self, key: &'t Expression) -> Followed<Key> {
         let value = self.value(key)?;
         if !value.is_inert() {
@@ -68,7 +68,7 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
-    /// Notes that a function keeps a value where it stays after the call, unless `owner` is this function.
+    /// Records that a function stores a value that outlives the call, unless `owner` is this function.
     pub(super) fn kept(&mut self, owner: Option<usize>, value: &Value) {
         let stays = !self.within.is_empty() && self.within.last().copied() != owner;
         self.remembers |= stays && value.is_of_a_call();

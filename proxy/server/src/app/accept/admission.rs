@@ -1,5 +1,5 @@
-//! Whether a newcomer may be served, by the number of clients and of file descriptors. Asked once a client; it
-//! counts nothing on the way of a command.
+//! Decides whether a new client may be served, by the number of clients and of file descriptors. Checked once per client; it
+//! counts nothing on the path of a command.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use lockwarden_dataplane::state::ProxyState;
 
 use crate::app::endpoints::Security;
 
-/// What Redis says at its `maxclients`.
+/// The reply of Redis at its `maxclients`.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// See the module.
 pub(super) struct Admission {
     shared: Arc<ProxyState>,
-    /// Descriptors that were open before the first client came.
+    /// Descriptors that were open before the first client.
     base: u64,
     refused: Pace,
     failed: Pace,
@@ -33,14 +33,14 @@ impl Admission {
         admission
     }
 
-    /// Whether one more client may be served beside so many; if not, it is told so, as Redis does.
+    /// Whether one more client may be served beside `clients`; if not, it gets the same error as from Redis.
     pub(super) fn admits(&mut self, newcomer: &mut Stream, security: Security, clients: usize) -> bool {
         let most = self.most();
         if (clients as u64) < most {
             return true;
         }
         if security == Security::Plain {
-            // Its buffer is empty, so it takes the line or is gone.
+            // Its buffer is empty, so it accepts the line or is gone.
             let _ = newcomer.try_write(FULL);
         }
         self.shared.metrics.clients_refused.inc();
@@ -55,21 +55,21 @@ impl Admission {
         false
     }
 
-    /// Accepting failed: most likely no descriptor is left in the whole system.
+    /// Accepting failed: probably the whole system has no descriptor left.
     pub(super) fn failed(&mut self, error: &std::io::Error) {
         if let Some(times) = self.failed.line(Instant::now()) {
             tracing::warn!(%error, times, "cannot accept clients");
         }
     }
 
-    /// How many clients there may be now.
+    /// The number of clients that are possible now.
     fn most(&self) -> u64 {
         let metrics = &self.shared.metrics;
         let free = descriptors::for_clients(self.base);
         let by_descriptors = match self.shared.sessions {
-            // One for the client, and one for each server that it may have to do with.
+            // One descriptor for the client, and one for each server that it may use.
             Sessions::Dedicated => free / (1 + self.shared.shards.each().len().max(1) as u64),
-            // Connections to the backend are few, and some clients have one of their own.
+            // There are few backend connections, and some clients have one of their own.
             Sessions::Multiplexed => {
                 let states = [ConnectionState::Connecting, ConnectionState::Open];
                 let taken = states.map(|state| metrics.backend_connections.at(state).get());

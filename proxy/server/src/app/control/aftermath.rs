@@ -1,4 +1,4 @@
-//! Watches what comes of enforcing: says so where it harms, and sets a namespace with `auto_back` back to monitor mode.
+//! Watches the effect of enforcing: reports harm, and sets a namespace with `auto_back` back to monitor mode.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lockwarden_control::telemetry::audit;
 
 use super::Controller;
 
-/// Between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs until the process ends.
@@ -54,7 +54,7 @@ impl Controller {
                     "set back to monitor mode, because enforcing harms (auto_back)"
                 );
             }
-            // A reload has taken the namespace away.
+            // A reload has removed the namespace.
             Err(error) => {
                 tracing::warn!(namespace = &*namespace, %error, "not set back to monitor mode")
             }

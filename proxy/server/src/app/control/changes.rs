@@ -1,11 +1,11 @@
-//! What a reload changes, in a few words for the log: what is in force from now on, and what takes a
-//! restart. Values of settings are told of the policies that ship with the proxy only: what others are
-//! told is their authors' affair.
+//! The changes of a reload, in a few words for the log: those in force from now on, and those that take a restart. Values of
+//! settings are named only for the policies that ship with the proxy: the settings of other policies are their authors'
+//! concern.
 
 use lockwarden_control::config::{BUILT_IN_POLICIES, Config, NamespaceConfig};
 use lockwarden_policy::{Generation, PolicyInfo, RULES};
 
-/// What changes at once.
+/// Changes in force at once.
 pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
     let mut changes = Vec::new();
     let named = |config: &'_ Config, name: &str| {
@@ -89,7 +89,7 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
     }
 }
 
-/// Which rules are other ones now. What they say is in the file.
+/// The rules that differ now. Their content is in the file.
 fn rules(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<String>) {
     let named = |namespace: &'_ NamespaceConfig, name: &str| {
         let mut rules = namespace.rules.iter();
@@ -116,7 +116,7 @@ fn rules(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<String>
     }
 }
 
-/// Policies whose code is another now.
+/// Policies whose code differs now.
 pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
     let before = old.policies();
     let is_other = |policy: &&PolicyInfo| {
@@ -127,7 +127,7 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
     others.map(|policy| format!("module of {}", policy.name)).collect()
 }
 
-/// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
+/// The keys that [`unchangeable`] checks, and other keys for the same settings.
 pub(super) const KEYS_OF_A_RESTART: [&str; 24] = [
     "backend_login",
     "backend_tls",

@@ -1,7 +1,6 @@
-//! What a new configuration would take away from locks that are governed now: half a file is often a
-//! valid one. A loss is what the configuration in force says and the new one says no more: a namespace,
-//! keys, a mode, a policy, a setting. A value that is only changed is no loss. Compares, and decides
-//! nothing.
+//! Finds what a new configuration would take away from the locks that are governed now: half a file is often a valid one. A
+//! loss is a part of the configuration in force that is missing in the new one: a namespace, keys, a mode, a policy, a setting.
+//! A value that is only changed is no loss. This module compares and decides nothing.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +15,10 @@ use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
 use lockwarden_policy::RULES;
 
-/// Pairs of globs whose common keys are looked at.
+/// Pairs of globs that are checked for common keys.
 const MAX_PAIRS: usize = 100_000;
 
-/// How much is refused for the locks of a namespace.
+/// For how many clients a namespace is enforced.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Strength {
     Watched,
@@ -37,7 +36,7 @@ impl Strength {
     }
 }
 
-/// A configuration by its keys.
+/// A configuration, indexed by its keys.
 struct Side<'a> {
     config: &'a Config,
     index: Namespaces,
@@ -62,14 +61,14 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What `new` would take away, each loss in a few words; empty if nothing.
+/// The losses with `new`, each in a few words; empty if there are none.
 pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
     let mut losses = BTreeSet::new();
     let (before, after) = (Side::new(old), Side::new(new));
     for key in examples(&before.index, &after.index) {
         match (before.of(&key), after.of(&key)) {
             (None, _) => {}
-            // It was not chosen: it is there because no file names a namespace, and makes room for the first that does.
+            // An implied namespace: it exists only because no file names one, and gives way to the first that is named.
             (Some(was), None) if is_built_in(was) && !new.namespaces.is_empty() => {}
             (Some(was), None) => {
                 let name = &was.name;
@@ -107,8 +106,8 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
     losses.into_iter().collect()
 }
 
-/// Locks that are none any more because a file names namespaces now, in a few words each: no loss that anybody chose, but
-/// somebody may have counted on it.
+/// Locks that are lost because the file now names namespaces, in a few words each: the operator did not choose the old
+/// namespace, but may have relied on it.
 pub(super) fn made_room(old: &Config, new: &Config) -> Vec<String> {
     let (before, after) = (Side::new(old), Side::new(new));
     let keys = examples(&before.index, &after.index);
@@ -122,7 +121,7 @@ pub(super) fn made_room(old: &Config, new: &Config) -> Vec<String> {
     gone.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// What writes of data would be checked no more.
+/// The writes of data that would no longer be checked.
 fn guard_losses(was: &GuardConfig, new: &Config, losses: &mut BTreeSet<String>) {
     let name = &was.name;
     let mut lose = |what: String| losses.insert(format!("guard {name}: {what}"));
@@ -147,13 +146,13 @@ fn guard_losses(was: &GuardConfig, new: &Config, losses: &mut BTreeSet<String>) 
     }
 }
 
-/// Whether it is the namespace of those who have named none, and only watches.
+/// Whether it is the implied namespace, in monitor mode.
 fn is_built_in(namespace: &NamespaceConfig) -> bool {
     namespace.line.is_none() && Strength::of(namespace) == Strength::Watched
 }
 
-/// Keys to compare two configurations by: some of every glob, and some that a glob of the one may
-/// share with a glob of the other.
+/// Keys for the comparison of two configurations: some of every glob, and some that two globs of different configurations may
+/// share.
 fn examples<'a>(before: &'a Namespaces, after: &'a Namespaces) -> impl Iterator<Item = Vec<u8>> + 'a {
     let globs = |side: &'a Namespaces| side.globs().map(|(_, glob)| glob);
     let own = globs(before).chain(globs(after)).flat_map(Glob::examples);
@@ -164,7 +163,7 @@ fn examples<'a>(before: &'a Namespaces, after: &'a Namespaces) -> impl Iterator<
     own.chain(shared)
 }
 
-/// What a lock loses that goes over from one namespace to another, or whose namespace has changed.
+/// The losses of a lock that moves to another namespace, or whose namespace has changed.
 fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<String>) {
     let name = &was.name;
     let mut lose = |what: String| losses.insert(format!("namespace {name}: {what}"));
@@ -192,7 +191,7 @@ fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<Str
             }
             continue;
         }
-        // A lock that goes over to another namespace has the settings of that one.
+        // A lock that moves to another namespace gets the settings of that one.
         let settings = was.settings.get(policy).filter(|_| was.name == is.name);
         for (setting, _) in settings.into_iter().flatten() {
             if is.setting(policy, setting).is_none() {
@@ -214,8 +213,7 @@ fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<Str
     }
 }
 
-/// Applications that are enforced by name, and clients that would belong to them no more: a condition that is gone or
-/// changed, or another application that stands in front now.
+/// Enforced applications that would lose clients: a condition is gone or changed, or another application now comes first.
 fn told_otherwise(enforced: &[String], old: &Config, new: &Config, losses: &mut BTreeSet<String>) {
     for name in enforced {
         let is_its = |rule: &&ApplicationRule| rule.name == *name;
@@ -396,7 +394,7 @@ mod tests {
         let narrower = application("billing", "user = \"billing\"\nclient = \"a\"") + &locks;
         loses(&billing, &narrower, &fewer);
         loses(&billing, &(shop.clone() + &billing), &fewer);
-        // It was so before, or stands behind, or takes nobody away at once.
+        // It was so before, or comes later, or takes no client away.
         let both = shop.clone() + &billing;
         loses(&both, &both, &[]);
         loses(&billing, &(billing.clone() + &shop), &[]);

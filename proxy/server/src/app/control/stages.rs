@@ -1,4 +1,4 @@
-//! Whom the chains answer that are asked beside those in force, and what they answer otherwise.
+//! The stages of the chains that are evaluated beside those in force, and their differing answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use lockwarden_control::telemetry::audit;
 use lockwarden_control::telemetry::changes::Compared;
 use lockwarden_dataplane::state::ProxyState;
 
-/// Carries out an order: it holds until the configuration is loaded again, like one about the mode.
+/// Applies an order. Like an order about the mode, it holds until the configuration is loaded again.
 pub(super) fn order(
     (shared, config): (&ProxyState, &mut Config),
     namespace: Option<&str>,
@@ -59,7 +59,7 @@ pub(super) fn order(
     Ok(compared(&active))
 }
 
-/// What was found where something is asked beside what is in force.
+/// The answers of the chains that are evaluated beside those in force.
 pub(super) fn compared(active: &Active) -> Vec<api::Next> {
     let nexts = active.details.iter().filter_map(|details| {
         let next = details.next.as_ref()?;

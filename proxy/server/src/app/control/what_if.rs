@@ -1,5 +1,5 @@
-//! What a change of the configuration says of refusals: the file is read with it, as a reload would read it, and each key
-//! is put to the rule that the view can tell from what it keeps.
+//! The effect of a configuration change on refusals: reads the file with the change, as a reload would, and translates each key
+//! into a rule that the view can apply to the remembered refusals.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use lockwarden_control::config;
 use lockwarden_control::config::{Config, NamespaceConfig, Quarantine, TypedChange, Unusable};
 use lockwarden_control::ruleset::activate::namespaces;
 
-/// Keys of a namespace that decide how a refusal is told, what follows from a lease, or what happens where nothing is decided.
+/// Keys of a namespace that decide how a refusal is reported, what follows from a lease, or what happens without a decision.
 const NOT_ABOUT_REFUSALS: [&str; 4] = ["on_violation", "adopt", "holder_lost", "on_repeat"];
-/// Keys at the top of the file that say something of refusals.
+/// Keys at the top of the file that affect refusals.
 const ABOUT_REFUSALS: [&str; 12] = [
     "server_commands",
     "admin_identities",
@@ -27,7 +27,7 @@ const ABOUT_REFUSALS: [&str; 12] = [
     "user_map",
 ];
 
-/// The words of everything that is wrong with a file that was changed so.
+/// All errors of the changed file, in words.
 pub(super) fn wrong(unusable: &Unusable) -> String {
     let errors = unusable.0.iter();
     let errors = errors.filter(|finding| finding.severity == config::Severity::Error);
@@ -43,7 +43,7 @@ pub(super) fn changed_text(file: Option<&Path>, changes: &[&str]) -> Result<(Str
     config::with_typed_changes(&text, changes)
 }
 
-/// What a change says of refusals, in the configuration that has it.
+/// The effect of a change on refusals, in the configuration that contains it.
 pub(super) fn rule(change: &TypedChange, new: &Config) -> Change {
     let Some((kind, name)) = &change.table else {
         return at_the_top(&change.key, new);
@@ -90,7 +90,7 @@ fn of_policy(namespace: &NamespaceConfig, policy: &str, key: &str) -> Change {
     };
     match (policy, key) {
         ("owner-token", "void_after_refusal" | "proofs" | "doubt") => {
-            // As the policy has it where nothing is said.
+            // The policy's default if the file does not set it.
             let is_void = namespace.setting("owner-token", "doubt") == Some("refuse");
             Change::Identity {
                 namespace: name,

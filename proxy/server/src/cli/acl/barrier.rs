@@ -1,6 +1,6 @@
-//! What the users of a server have to be like so that nobody who goes around lockwarden can touch lock keys or records, and
-//! what their twins have to be like. Pure: [`super::users`] says how they are, the commands that change them are sent by
-//! whoever asks. docs/decisions/0055 says why it is done so.
+//! The rights that the users of a server must have so that clients which bypass lockwarden cannot touch lock keys or records,
+//! and the rights of their twins. Pure: [`super::users`] reads the present rights, and the callers send the commands that
+//! change them. docs/decisions/0055 gives the reasons.
 
 use std::collections::BTreeSet;
 
@@ -16,29 +16,29 @@ use super::users::{Keys, Rights, User};
 
 /// Commands that reach lock keys without naming them.
 const HOLES: &[&str] = &["flushall", "flushdb", "swapdb", "debug", "replicaof", "slaveof", "failover", "sync", "psync"];
-/// Commands that give their user its rights back; from Redis 7.0 on, which can forbid a single subcommand.
+/// Commands with which a user can give itself its rights back; from Redis 7.0 on, which can forbid a single subcommand.
 const HOLES_SINCE_7: &[&str] =
     &["acl|setuser", "acl|deluser", "acl|load", "config|set", "config|rewrite", "module|load", "module|loadex"];
-/// Where functions are trusted with locks: else somebody could put another one in the place of such a function.
+/// Forbidden where functions are trusted with locks: otherwise a client could replace such a function.
 const HOLES_BY_FUNCTIONS: &[&str] = &["function|load", "function|delete", "function|flush", "function|restore"];
 /// The same before 7.0.
 const HOLES_BEFORE_7: &[&str] = &["module", "acl", "config"];
-/// Subcommands of those that harm nobody.
+/// Harmless subcommands of those.
 const HARMLESS_BEFORE_7: [(&str, &str); 2] = [("acl", "+acl|whoami"), ("config", "+config|get")];
 
-/// What goes behind steps where grants wait for replicas.
+/// Sent after steps where grants wait for replicas.
 const WAIT: &str = "wait";
-/// What goes before the first step where there is a quarantine.
+/// Sent before the first step where there is a quarantine.
 const INFO: &str = "info";
-/// What a write of guarded data takes.
+/// The commands of a write of guarded data.
 const GUARDED: [&str; 4] = ["exec", "multi", "unwatch", "watch"];
 
 /// See the module.
 pub(crate) struct Barrier {
     taken: Taken,
-    /// Patterns of lock keys and records, as an ACL takes them.
+    /// Patterns of lock keys and records, as an ACL spells them.
     grants: Vec<Bytes>,
-    /// Commands that go around it.
+    /// Commands that bypass it.
     holes: Vec<&'static str>,
     /// Whether grants wait for replicas.
     waits: bool,
@@ -49,18 +49,18 @@ pub(crate) struct Barrier {
     commands: Commands,
 }
 
-/// A user as it has to be.
+/// The required rights of a user.
 pub(crate) struct Barred {
     pub(crate) root: Rights,
     pub(crate) selectors: Vec<Rights>,
-    /// Globs that are gone as a whole, because what is left of them cannot be said.
+    /// Globs that are removed as a whole, because the rest of them cannot be expressed.
     pub(crate) dropped: Vec<Vec<u8>>,
-    /// Commands that it may not use any more.
+    /// Commands that it may no longer use.
     pub(crate) forbidden: Vec<&'static str>,
 }
 
 impl Barrier {
-    /// Of the namespaces of a configuration; from Redis 7.0 on single subcommands can be forbidden.
+    /// The barrier for the namespaces of a configuration; from Redis 7.0 on single subcommands can be forbidden.
     pub(crate) fn new(config: &Config, is_since_7: bool, commands: Commands) -> Result<Barrier, KeySetError> {
         let records = [&config.companion_prefix[..], b"*"].concat();
         let namespaces = config.namespaces.iter().flat_map(|namespace| &namespace.keys);
@@ -92,7 +92,7 @@ impl Barrier {
         })
     }
 
-    /// Globs that take more than their own keys.
+    /// Globs that cover more than their own keys.
     pub(crate) fn widened(&self) -> &[Vec<u8>] {
         &self.taken.widened
     }
@@ -105,7 +105,7 @@ impl Barrier {
         })
     }
 
-    /// The commands of this user that would go around the barrier.
+    /// The commands of this user that would bypass the barrier.
     pub(crate) fn holes(&self, user: &User) -> Vec<&'static str> {
         let rights: Vec<_> = user.all_rights().map(|rights| self.commands.allowed(&rights.commands)).collect();
         let may = |hole: &&&'static str| rights.iter().any(|allowed| allowed.contains(**hole));
@@ -133,7 +133,7 @@ impl Barrier {
         Ok(Barred { root, selectors, dropped, forbidden })
     }
 
-    /// What is left of the keys, and what had to be dropped.
+    /// The remaining keys, and the globs that had to be dropped.
     fn left_of(&self, rights: &Rights) -> Result<(Vec<Keys>, Vec<Vec<u8>>), KeySetError> {
         let (mut keys, mut gone) = (Vec::new(), Vec::new());
         for access in [&b"~"[..], b"%R~", b"%W~"] {
@@ -150,8 +150,8 @@ impl Barrier {
         Ok((keys, gone))
     }
 
-    /// The twin of this user: the same rights, and with all locks and records whatever it takes to govern them. What there
-    /// is of it keeps its keys, where they are those of the user but for locks.
+    /// The twin of this user: the same rights, and on all locks and records every right that governing them needs. An existing
+    /// twin keeps its keys, if they equal the user's apart from locks.
     pub(crate) fn twin(&self, user: &User, existing: Option<&User>) -> (Rights, Vec<Rights>) {
         let mut root = user.root.clone();
         if let Some(twin) = existing
@@ -180,7 +180,7 @@ impl Barrier {
         (root, user.selectors.clone())
     }
 
-    /// What namespaces with durability and guards take beside.
+    /// The additional commands for namespaces with durability and for guards.
     fn more(&self) -> impl Iterator<Item = &'static str> {
         let guarded = self.guards.then_some(GUARDED).into_iter().flatten();
         let waits = self.waits.then_some(WAIT);
@@ -188,7 +188,7 @@ impl Barrier {
         waits.into_iter().chain(asks).chain(guarded)
     }
 
-    /// The commands that steps take which run as the twin of this user.
+    /// The commands of the steps that run as the twin of this user.
     fn needed(&self, user: &User) -> BTreeSet<&'static str> {
         let mut needed: BTreeSet<_> = Purpose::Locks.commands().into_iter().collect();
         needed.extend(Purpose::Scripts.commands());
@@ -201,8 +201,8 @@ impl Barrier {
         needed
     }
 
-    /// In what a twin differs from what it has to be beside this user; nothing where all is well. Whether its password is
-    /// right is seen by logging in.
+    /// How a twin differs from its required rights beside this user; empty if it does not. Its password is checked by logging
+    /// in.
     pub(crate) fn differences(&self, user: &User, twin: &User) -> Vec<String> {
         let mut differences = Vec::new();
         if !twin.is_on {
@@ -229,7 +229,7 @@ impl Barrier {
         if !lacking.is_empty() {
             differences.push(format!("it lacks {}", shown(&lacking)));
         }
-        // Both without locks have to be the same.
+        // Without the lock rights both have to be equal.
         if let (Ok(one), Ok(two)) = (self.barred(user), self.barred(twin)) {
             let pairs = std::iter::once((&one.root, &two.root)).chain(one.selectors.iter().zip(&two.selectors));
             for (user, twin) in pairs {
@@ -249,7 +249,7 @@ impl Barrier {
         differences
     }
 
-    /// The commands that rules allow, without those that the barrier takes and those that a twin is given.
+    /// The commands that rules allow, without those that the barrier removes and those that a twin is given.
     fn plain(&self, rules: &[Bytes]) -> BTreeSet<String> {
         let all = [Purpose::Locks, Purpose::Scripts, Purpose::Flush];
         let given = all.into_iter().flat_map(Purpose::commands);

@@ -1,5 +1,5 @@
-//! Which commands rules of an ACL allow, as the server itself sorts commands into categories. A server writes rules down in
-//! another way than they were given, so only what they allow can be compared.
+//! The commands that ACL rules allow, by the categories of the server itself. A server rewrites rules in another form, so only
+//! the allowed commands can be compared.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// Asks the server; `None` where who asks may not know.
+    /// Asks the server; `None` where the asking user has no right to it.
     pub(crate) async fn ask(server: &mut Conversation) -> Result<Option<Commands>, BackendError> {
         let mut commands = Commands::default();
         let Some(categories) = words(&server.ask(&["ACL", "CAT"]).await?) else {
@@ -34,7 +34,7 @@ impl Commands {
         Ok(Some(commands))
     }
 
-    /// What these rules allow, in their order.
+    /// The commands that these rules allow, applied in order.
     pub(crate) fn allowed(&self, rules: &[Bytes]) -> BTreeSet<String> {
         let mut allowed = BTreeSet::new();
         for rule in rules {
@@ -51,7 +51,7 @@ impl Commands {
         allowed
     }
 
-    /// Whether a set has a command. Where the server knows no such subcommand, the command as a whole counts.
+    /// Whether a set contains a command. Where the server does not know the subcommand, the command as a whole counts.
     pub(crate) fn has(&self, allowed: &BTreeSet<String>, command: &str) -> bool {
         let family = command.split('|').next().unwrap_or(command);
         allowed.contains(command) || (!self.all.contains(command) && allowed.contains(family))

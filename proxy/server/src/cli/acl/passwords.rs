@@ -1,4 +1,4 @@
-//! The passwords of twins: made here, kept in files that only their owner reads, and told to the server as a digest.
+//! The passwords of twins: generated here, kept in files that only their owner can read, and sent to the server as a digest.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -10,17 +10,17 @@ use lockwarden_control::config::{self, Secret};
 use lockwarden_control::random;
 use sha2::{Digest, Sha256};
 
-/// The rule that gives a user this password. It is not in it.
+/// The rule that gives a user this password. It contains only a digest.
 pub(super) fn rule(password: &Secret) -> String {
     format!("#{}", hex(&Sha256::digest(password.expose().as_bytes())))
 }
 
-/// Makes a password in a file that is not there yet.
+/// Generates a password in a new file.
 pub(super) fn make(path: &Path) -> io::Result<Secret> {
     let mut bytes = [0; 32];
     random::fill(&mut bytes);
     let password = hex(&bytes);
-    // A file that is there belongs to somebody, whatever is in it.
+    // Never overwrites an existing file: it may be in use.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(format!("{password}\n").as_bytes())?;
     file.sync_all()?;

@@ -1,4 +1,4 @@
-//! What `lockwarden acl` would change: the orders, each with the reason for it, and what is left open. Asks nobody.
+//! The changes of `lockwarden acl`: the orders, each with its reason, and what remains open. Sends nothing itself.
 
 use bytes::Bytes;
 use lockwarden_control::config::{Config, Secret, UserMapping};
@@ -10,12 +10,12 @@ use super::barrier::{Barred, Barrier};
 use super::passwords;
 use super::users::{Keys, Rights, User};
 
-/// One `ACL SETUSER`, or something to know about a user.
+/// One `ACL SETUSER`, or a note about a user.
 #[derive(Debug)]
 pub(super) enum Step {
     /// A comment.
     Note(String),
-    /// An order, and why.
+    /// An order with its reason.
     Set { why: String, user: Bytes, rules: Vec<Bytes> },
 }
 
@@ -23,31 +23,31 @@ pub(super) enum Step {
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// Whether somebody could still go around.
+    /// Whether applications could still bypass lockwarden.
     pub(super) is_open: bool,
 }
 
-/// What is planned for.
+/// The input of a plan.
 pub(super) struct Situation<'a> {
     pub(super) config: &'a Config,
     pub(super) barrier: &'a Barrier,
     pub(super) users: &'a [User],
-    /// Who lockwarden's own connections are.
+    /// The user of lockwarden's own connections.
     pub(super) own: &'a str,
-    /// What that user lacks.
+    /// The rights that this user lacks.
     pub(super) own_lacks: Option<String>,
-    /// Who asks.
+    /// The user that runs this command.
     pub(super) runs_as: &'a str,
-    /// Bar users that have no twin, too.
+    /// Also bar users without a twin.
     pub(super) without_twin: bool,
-    /// Make twins, and bar nobody yet.
+    /// Create twins only, and bar no user yet.
     pub(super) only_twins: bool,
-    /// Passwords of twins that a file has by now.
+    /// Passwords of twins that are in a file already.
     pub(super) passwords: &'a [Option<Secret>],
 }
 
 impl Plan {
-    /// Twins first: nobody who comes through the proxy is without locks at any moment.
+    /// Twins come first: so clients of the proxy never lose their locks in between.
     pub(super) fn of(situation: &Situation<'_>) -> Result<Plan, KeySetError> {
         let mut plan = Plan::default();
         for glob in situation.barrier.widened() {
@@ -200,7 +200,7 @@ impl Plan {
     }
 }
 
-/// What makes a user the barred one.
+/// The rules that turn a user into the barred one.
 fn changes(user: &User, barred: &Barred) -> Vec<Bytes> {
     let mut rules = Vec::new();
     if user.root.key_set() != barred.root.key_set() {
@@ -225,7 +225,7 @@ fn words(words: &[&str]) -> Vec<Bytes> {
 }
 
 impl Step {
-    /// As `redis-cli` takes it.
+    /// As a line for `redis-cli`.
     pub(super) fn line(&self) -> String {
         match self {
             Step::Note(text) => format!("# {text}"),

@@ -1,4 +1,4 @@
-//! The users of a server as `ACL LIST` tells them, which is as `ACL SETUSER` takes them. What is not understood is kept as it is.
+//! The users of a server, as `ACL LIST` returns them, in the syntax of `ACL SETUSER`. Unknown words are kept unchanged.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ pub(crate) struct User {
     pub(crate) name: Bytes,
     /// It may log in.
     pub(crate) is_on: bool,
-    /// Any password will do.
+    /// It needs no password.
     pub(crate) no_password: bool,
-    /// `sanitize-payload` and its kind.
+    /// `sanitize-payload` and similar words.
     pub(crate) flags: Vec<Bytes>,
     pub(crate) root: Rights,
     /// From Redis 7.0 on: further rights, each with keys of its own.
     pub(crate) selectors: Vec<Rights>,
 }
 
-/// What a user may do with which keys.
+/// The commands and keys that a user may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) keys: Vec<Keys>,
@@ -32,7 +32,7 @@ pub(crate) struct Rights {
 /// One pattern.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Keys {
-    /// `~`, or where only reading or only writing is allowed `%R~` or `%W~`.
+    /// `~` for both, `%R~` for reading only, `%W~` for writing only.
     pub(crate) access: &'static [u8],
     pub(crate) glob: Bytes,
 }
@@ -43,14 +43,14 @@ impl Keys {
         Keys { access: b"~", glob: Bytes::copy_from_slice(glob) }
     }
 
-    /// The rule that gives them.
+    /// The rule that grants them.
     pub(crate) fn rule(&self) -> Bytes {
         [self.access, &self.glob].concat().into()
     }
 }
 
 impl User {
-    /// Reads one line of `ACL LIST`; `None` where it is none.
+    /// Parses one line of `ACL LIST`; `None` if it is not one.
     pub(crate) fn read(line: &Bytes) -> Option<User> {
         let mut words = line.split(|&byte| byte == b' ').map(|word| line.slice_ref(word));
         if words.next()?.as_ref() != b"user" {
@@ -96,7 +96,7 @@ impl User {
             b"on" => self.is_on = true,
             b"off" => self.is_on = false,
             b"nopass" => self.no_password = true,
-            // A password is nobody's business here: its user keeps it.
+            // Passwords are ignored here: the user keeps its own.
             [b'#', ..] => {}
             b"sanitize-payload" | b"skip-sanitize-payload" => self.flags.push(word),
             _ => self.root.take(word),
@@ -147,12 +147,12 @@ impl Rights {
             .push(Keys { access: if access == b"%RW~" { b"~" } else { access }, glob: word.slice(access.len()..) });
     }
 
-    /// The keys as a set, for comparing.
+    /// The keys as a set, for comparison.
     pub(crate) fn key_set(&self) -> BTreeSet<&Keys> {
         self.keys.iter().collect()
     }
 
-    /// The words that give these rights.
+    /// The words that grant these rights.
     pub(crate) fn words(&self) -> Vec<Bytes> {
         let keys = self.keys.iter().map(Keys::rule);
         keys.chain(self.others.iter().cloned()).chain(self.commands.iter().cloned()).collect()

@@ -1,6 +1,6 @@
-//! The report on one screen: a paragraph for each family of locks (a pattern of keys in a namespace) that is in the way of
-//! enforcing, with what happens, who does it, what it costs in lock time and the one line that mends it; and who is ready.
-//! Everything else is behind `--all`.
+//! The report on one screen: a paragraph for each family of locks (a key pattern in a namespace) that prevents enforcing, with
+//! what happens, which applications do it, its cost in lock time and the line that repairs it; then the readiness. `--all`
+//! shows everything else.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use lockwarden_control::text::numbers::{number, utc};
 
 use crate::cli::output::{Paint, Screen, plain};
 
-/// Families that have a paragraph, those that cost most first.
+/// Families with a paragraph, the most costly first.
 const MAX_FAMILIES: usize = 6;
-/// Things that are named of one family: what happens, and who does it.
+/// Events and applications named per family.
 const MAX_NAMED: usize = 4;
-/// Sentences about what stands on the server.
+/// Sentences about locks on the server.
 const MAX_HELD: usize = 4;
-/// Namespaces that are told of one by one where they are not ready.
+/// Namespaces that are listed one by one if they are not ready.
 const MAX_NOT_READY: usize = 6;
 
-/// What is in the way of enforcing about locks whose keys are alike.
+/// The problems of one key pattern that prevent enforcing.
 #[derive(Default)]
 struct Family {
     refused: BTreeMap<String, u64>,
@@ -29,9 +29,9 @@ struct Family {
     who: BTreeMap<String, u64>,
     foretold: LockTime,
     seen: LockTime,
-    /// What is to be said beside that, in words.
+    /// Further remarks, in words.
     said: Vec<String>,
-    /// What mends what happens most, refusals before findings, and how often that is.
+    /// The repair of the most frequent problem, refusals before findings, with its count.
     mends: Option<((bool, u64), String)>,
 }
 
@@ -109,7 +109,7 @@ fn families(report: &Report) -> BTreeMap<Place, Family> {
     families
 }
 
-/// What an application does that is in the way, by the keys.
+/// What an application does that prevents enforcing, by key pattern.
 fn in_the_way(usage: &Usage) -> impl Iterator<Item = (&Misuse, &MisusedPattern)> {
     let all = usage.refusals.iter().chain(&usage.findings);
     let breaking = all.filter(|misuse| misuse.breaks);
@@ -133,7 +133,7 @@ impl Family {
         }
     }
 
-    /// What costs most stands first, and then what happens most.
+    /// The most costly comes first, then the most frequent.
     fn weight(&self) -> (u64, u64) {
         let lost = |time: LockTime| time.unheld_ms.saturating_add(time.cut_ms);
         (lost(self.foretold).max(lost(self.seen)), self.refused.values().chain(self.found.values()).sum())
@@ -163,7 +163,7 @@ impl Family {
     }
 }
 
-/// The most first.
+/// The most frequent first.
 fn named(counts: &BTreeMap<String, u64>) -> String {
     let mut ranked: Vec<(&String, &u64)> = counts.iter().collect();
     ranked.sort_by_key(|(name, count)| (Reverse(**count), *name));
@@ -199,7 +199,7 @@ fn paragraph(place: &Place, family: &Family, report: &Report, screen: Screen) ->
     text
 }
 
-/// Which namespaces are ready, and why the others are not.
+/// The namespaces that are ready, and the reasons for the others.
 fn readiness(report: &Report, families: &BTreeMap<Place, Family>, screen: Screen) -> String {
     let mut text = String::new();
     let (ready, others): (Vec<_>, Vec<_>) = report.namespaces.iter().partition(|one| one.ready);
@@ -258,7 +258,7 @@ fn why_not(namespace: &NamespaceReport, families: &BTreeMap<Place, Family>) -> S
     }
 }
 
-/// Locks whose value proves nothing, because another one has it, too.
+/// Locks whose value proves nothing, because another lock has the same.
 pub(super) fn equal_values(namespace: &NamespaceReport) -> Option<String> {
     (namespace.equal_values > 0).then(|| {
         format!(
@@ -270,7 +270,7 @@ pub(super) fn equal_values(namespace: &NamespaceReport) -> Option<String> {
     })
 }
 
-/// Locks that nothing will ever end.
+/// Locks that never end by themselves.
 pub(super) fn without_ttl(namespace: &NamespaceReport) -> Option<String> {
     (namespace.without_ttl > 0).then(|| {
         let examples = namespace.without_ttl_examples.join(", ");

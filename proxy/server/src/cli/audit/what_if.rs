@@ -1,4 +1,4 @@
-//! What would be refused with another configuration, as the proxies reckon it from the refusals that they have kept.
+//! The refusals with another configuration, as the proxies derive it from their remembered refusals.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::cli::fleet::FleetArgs;
 use crate::cli::output;
 use crate::cli::output::{Format, Paint, Screen, Table};
 
-/// Ends with 1 where something would be refused all the same, or that is open.
+/// Exits with 1 if a refusal would stay, or is undecided.
 pub(super) fn told(changes: &[String], fleet: &FleetArgs, format: Format) -> Result<ExitCode, ApiError> {
     let changes = changes.join("\n");
     let asked = path(&["what-if"], &[("changes", &changes)]);

@@ -1,6 +1,6 @@
-//! Whether the second barrier stands, where a configuration has one (`[[user_map]]`): users are refused lock keys and records, and
-//! their twins are let in. The server is asked what a user may (`ACL DRYRUN`, from Redis 7.0 on; before, its rules are read), and the
-//! twin, whose password is known, tries it itself.
+//! Checks the second barrier, where a configuration has one (`[[user_map]]`): users are refused lock keys and records, and
+//! their twins are allowed. The server is asked for the rights of a user (`ACL DRYRUN`, from Redis 7.0 on; before, its rules
+//! are read); the twin, whose password is known, is tested by logging in.
 
 use bytes::Bytes;
 use lockwarden_control::config::{Config, UserMapping};
@@ -14,22 +14,22 @@ use super::super::acl::barrier::Barrier;
 use super::super::acl::users::User;
 use super::super::acl::{Listed, barrier, list};
 
-/// What was found.
+/// The result.
 #[derive(Default)]
 pub(super) struct Found {
-    /// What stands.
+    /// What works.
     pub(super) stands: Vec<String>,
-    /// What does not.
+    /// What does not work.
     pub(super) doubts: Vec<String>,
 }
 
-/// What is tried.
+/// The test data.
 struct Trial {
     lock: Vec<u8>,
     record: Vec<u8>,
 }
 
-/// Tries the barrier. Without one nothing is found.
+/// Tests the barrier. Without one the result is empty.
 pub(super) async fn ask(
     own: &mut Conversation,
     address: &Address,
@@ -132,14 +132,14 @@ async fn one(
     Ok(())
 }
 
-/// Whether the server says that this user may not read the key. One that does not say it is not doubted: its rules were read.
+/// Whether the server says that this user may not read the key. If it cannot say so, the user is trusted: its rules were read.
 async fn is_refused(own: &mut Conversation, user: &str, key: &[u8]) -> Result<bool, BackendError> {
     let question: [&[u8]; 5] = [b"ACL", b"DRYRUN", user.as_bytes(), b"EXISTS", key];
     let answer = own.ask(&question).await?;
     Ok(answer.as_bytes() != Some(&Bytes::from_static(b"OK")))
 }
 
-/// Tries as the twin; what it is refused with, if it is.
+/// Tests as the twin; returns the error of a refusal, if any.
 async fn as_twin(address: &Address, mapping: &UserMapping, trial: &Trial) -> Result<Option<String>, BackendError> {
     let Some(password) = &mapping.password else {
         return Ok(Some(format!("there is no password in {}", mapping.password_file.display())));

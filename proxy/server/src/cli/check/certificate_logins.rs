@@ -1,11 +1,11 @@
-//! Whether the users of `[[certificate_login]]` can log in: tries each of them.
+//! Checks whether the users of `[[certificate_login]]` can log in, by trying each of them.
 
 use lockwarden_control::config::{CertificateLogin, Config};
 use lockwarden_dataplane::backend::own_login::login_of;
 use lockwarden_dataplane::backend::profile::Profile;
 use lockwarden_dataplane::backend::{Address, BackendError};
 
-/// What is wrong with them.
+/// The problems found.
 pub(super) async fn ask(address: &Address, config: &Config) -> Result<Vec<String>, BackendError> {
     let mut doubts = Vec::new();
     for (number, login) in (1..).zip(&config.certificate_logins) {

@@ -1,5 +1,4 @@
-//! What is said of a backend that is a node of a cluster: whether it tells clients to come by lockwarden, and what stands in its
-//! slots.
+//! The checks of a backend that is a node of a cluster: whether it sends clients to lockwarden, and the content of its slots.
 
 use lockwarden_control::config::{Config, ListenAddress};
 use lockwarden_dataplane::backend::server_info::{self, Report};
@@ -8,7 +7,7 @@ use lockwarden_dataplane::state::prefix_mark::{self, Marks};
 use lockwarden_lock::companion::Home;
 use lockwarden_resp::Value;
 
-/// The prefix mark, wherever it stands; and of a node, as which it is known.
+/// Reads the prefix mark, wherever it is; for a node also the port for clients that it announces.
 pub(super) async fn ask(
     own: &mut Conversation,
     (address, config): (&Address, &Config),
@@ -48,18 +47,18 @@ pub(super) async fn ask(
     Ok(marks)
 }
 
-/// By which port clients are told to come.
+/// The port that clients are sent to.
 #[derive(Debug, PartialEq, Eq)]
 enum Announced {
     /// The proxy's user may not ask.
     Unknown,
-    /// By one of the proxy's own.
+    /// A port of the proxy.
     Here(u16),
-    /// Not by the proxy; with what to do.
+    /// Not the proxy; with the advice.
     Elsewhere(String),
 }
 
-/// Reads the answer to `CONFIG GET cluster-announce-client*` for a proxy with these ports.
+/// Reads the reply to `CONFIG GET cluster-announce-client*` for a proxy with these ports.
 fn announces(answer: &Value, ports: &[u16]) -> Announced {
     let Some(items) = answer.as_items() else {
         return Announced::Unknown;

@@ -1,22 +1,22 @@
-//! Which commands that the proxy needs the server does not have at all: a service has renamed them away. Each is sent without
-//! arguments, which changes nothing: a server that has it says what is wrong, or answers.
+//! Finds commands that the proxy needs and the server does not have at all, because a service has renamed them. Each is sent
+//! without arguments, which changes nothing: a server that has it returns an error about the arguments, or a result.
 
 use lockwarden_dataplane::backend::{BackendError, Conversation};
 use lockwarden_dataplane::maintenance::ask_rights::{is_unknown, without};
 use lockwarden_lock::scripts::Purpose;
 
-/// What the server lacks, and what comes of it.
+/// The missing commands, and the consequences.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lacking {
     /// Locks are governed all the same.
     pub(super) notes: Vec<String>,
-    /// They are not.
+    /// Locks are not governed.
     pub(super) doubts: Vec<String>,
-    /// The names, as ACLs have them.
+    /// The names, as in ACLs.
     pub(super) names: Vec<&'static str>,
 }
 
-/// Tries every command that steps and the proxy's own connections take; and `WAIT`, where grants wait for replicas.
+/// Tries every command that steps and the proxy's own connections need; and `WAIT`, where grants wait for replicas.
 pub(super) async fn ask(own: &mut Conversation, waits: bool) -> Result<Lacking, BackendError> {
     let mut lacking = Lacking::default();
     let mut needed = Purpose::Locks.commands();
@@ -24,7 +24,7 @@ pub(super) async fn ask(own: &mut Conversation, waits: bool) -> Result<Lacking, 
     needed.extend(waits.then_some("wait"));
     needed.sort_unstable();
     needed.dedup();
-    // A server that runs them at once tells more than it is asked for.
+    // A command that is complete without arguments runs, and may return more than is needed.
     for command in needed {
         let answer = match command {
             "command" => own.ask(&["COMMAND", "COUNT"]).await?,

@@ -1,5 +1,5 @@
-//! Who is connected to the server besides us. A proxy cannot see what goes around it, but the server sees where
-//! everybody comes from, and the operator knows where the proxies are.
+//! The other clients of the server. A proxy cannot see clients that bypass it, but the server sees all their addresses, and the
+//! operator knows those of the proxies.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use lockwarden_resp::Value;
 /// Hosts that are named, those with the most connections first.
 const MAX_NAMED: usize = 10;
 
-/// One line about them; `None` where we may not ask or nobody is there.
+/// One line about them; `None` where we may not ask or there are none.
 pub(super) async fn ask(own: &mut Conversation) -> Result<Option<String>, BackendError> {
     let id = own.ask(&["CLIENT", "ID"]).await?;
     let list = own.ask(&["CLIENT", "LIST"]).await?;

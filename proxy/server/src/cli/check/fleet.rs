@@ -17,14 +17,14 @@ use super::super::output;
 use super::super::output::{Format, Paint, Screen, Table, plain};
 use crate::app::exit_code;
 
-/// Differences that are told.
+/// Differences shown.
 const MAX_SHOWN: usize = 50;
-/// Where somebody reads which configuration is meant that no proxy has loaded yet.
+/// The name of a checked configuration that no proxy has loaded yet.
 const THIS: &str = "this configuration";
-/// What a proxy says of a key that its configuration does not have.
+/// The value shown for a key that a proxy's configuration does not have.
 const ABSENT: &str = "(not there)";
 
-/// What one proxy is asked.
+/// The replies of one proxy.
 #[derive(Serialize)]
 struct Asked {
     version: Version,
@@ -32,16 +32,16 @@ struct Asked {
     overview: Overview,
 }
 
-/// Something that is not the same everywhere.
+/// A difference between the proxies.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Difference {
     /// Such as `namespace orders: mode`.
     what: String,
-    /// What is said of it, and by whom.
+    /// The values, each with the proxies that have it.
     said: BTreeMap<String, Vec<String>>,
 }
 
-/// Asks them all; `configuration` is one that was checked before, and stands beside them.
+/// Asks all proxies; `configuration` is a checked one to compare with them.
 pub(super) fn check(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -> ExitCode {
     finish(compare(fleet, format, configuration))
 }
@@ -88,7 +88,7 @@ fn ask(client: &ApiClient) -> Result<Asked, ApiError> {
     Ok(Asked { version, meaning, overview })
 }
 
-/// Who says what about locks: the configuration first, then each proxy.
+/// The meanings to compare: the configuration first, then each proxy.
 fn sides<'a>(
     answers: &'a Answers<Asked>,
     configuration: Option<&'a ConfigMeaning>,
@@ -112,7 +112,7 @@ fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) 
         tables.collect()
     };
     let tables: Vec<BTreeSet<String>> = sides.iter().map(|(_, meaning)| tables(meaning)).collect();
-    // A table that one of them does not have at all differs once, not in each of its keys.
+    // A table that one of them does not have counts as one difference, not one for each key.
     for table in tables.iter().flatten().collect::<BTreeSet<_>>() {
         let said = sides.iter().zip(&tables).map(|((who, _), tables)| {
             let is_there = tables.contains(table);
@@ -141,7 +141,7 @@ fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) 
     all
 }
 
-/// The difference, if not all say the same.
+/// The difference, if not all values are equal.
 fn differs<'a>(what: &str, said: impl Iterator<Item = (&'a str, &'a str)>) -> Option<Difference> {
     let mut by_value: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (who, value) in said {
@@ -178,7 +178,7 @@ fn table(
         .show(screen)
 }
 
-/// Who has rules: the configuration, or a proxy.
+/// The owner of rules: the configuration, or a proxy.
 enum Row<'a> {
     Configuration(&'a ConfigMeaning),
     Proxy(&'a Answer<Asked>),
@@ -200,7 +200,7 @@ fn backend(overview: &Overview) -> String {
     }
 }
 
-/// What a proxy was built of: the version, and the beginning of the revision where a build knows it.
+/// The build of a proxy: the version, and the beginning of the revision where it is known.
 fn built(version: &str, revision: &str) -> String {
     match revision {
         "unknown" => version.to_owned(),
@@ -208,7 +208,7 @@ fn built(version: &str, revision: &str) -> String {
     }
 }
 
-/// In which mode the namespaces of a proxy are.
+/// The modes of a proxy's namespaces.
 fn modes(overview: &Overview) -> String {
     let all = overview.namespaces.len();
     let of = |enforced: &str| {

@@ -1,5 +1,5 @@
-//! Which replicas the server has, and whether they are enough for namespaces whose grants wait for them (`durability`). Told by
-//! `INFO`; limits of the server's own by `CONFIG GET`, where the proxy's user may ask for them.
+//! The replicas of the server, and whether they are enough for namespaces whose grants wait for them (`durability`). Read from
+//! `INFO`; the server's own limits from `CONFIG GET`, where the proxy's user may use it.
 
 use lockwarden_control::config::Config;
 use lockwarden_control::text::numbers::counted;
@@ -7,31 +7,31 @@ use lockwarden_dataplane::backend::strict::{Said, online, unmet};
 use lockwarden_dataplane::backend::{BackendError, Conversation};
 use lockwarden_resp::Value;
 
-/// With `min-replicas-to-write 0`, where grants wait for replicas.
+/// Shown for `min-replicas-to-write 0`, where grants wait for replicas.
 const LOST_ALONE: &str = "min-replicas-to-write is 0: a primary that has lost its replicas goes on taking writes of those who \
      go around lockwarden; set it to 1";
 /// The same where there are sentinels.
 const GOES_ON_ALONE: &str = "min-replicas-to-write is 0: a primary that is cut off from its replicas goes on granting locks, all of \
      which are lost when the sentinels choose another one; set it to 1, or say why not (--without-min-replicas \"we have two servers\")";
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Replication {
     pub(super) notes: Vec<String>,
     pub(super) doubts: Vec<String>,
 }
 
-/// What the server says of its replicas.
+/// The server's information about its replicas.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
-    /// Those that follow it now.
+    /// Connected replicas.
     online: u64,
     /// `min-replicas-to-write` and `min-replicas-max-lag`.
     limits: Option<(u64, u64)>,
 }
 
-/// Asks for it; nothing to tell where there is no replica, and nobody waits for one. Where sentinels choose the primary, one that
-/// is cut off must not go on by itself, or it is said why it may.
+/// Asks for it; empty where there is no replica and no namespace waits for one. Where sentinels choose the primary, a primary
+/// that is cut off must not continue alone, unless a reason is given.
 pub(super) async fn ask(
     own: &mut Conversation,
     config: &Config,
@@ -63,7 +63,7 @@ pub(super) async fn ask(
     Ok(replication)
 }
 
-/// Why namespaces grant no lock whose `durability` is strict.
+/// Why namespaces with a strict `durability` grant no lock.
 fn broken(said: Option<&Said>, config: &Config) -> Vec<String> {
     let strict = config.namespaces.iter().filter(|namespace| namespace.is_strict());
     let each = strict.filter_map(|namespace| Some((namespace, namespace.durability?)));
@@ -107,7 +107,7 @@ fn told(found: &Found, config: &Config) -> Replication {
     let replicas = counted(found.online, "replica", "replicas");
     told.notes.push(format!("{replicas} online; {limits}"));
     for namespace in &config.namespaces {
-        // Where it is strict nothing is granted, which is said for itself.
+        // Where it is strict no lock is granted, which is reported separately.
         let Some(durability) = namespace.durability.filter(|_| !namespace.is_strict()) else {
             continue;
         };

@@ -1,5 +1,5 @@
-//! Which users of the server lack rights that the proxy's scripts take. The proxy's own user is asked for what it may do;
-//! of the others the server says so itself (`ACL DRYRUN`, from Redis 7.0 on), if the proxy's own user may ask.
+//! The users of the server that lack rights which the proxy's scripts need. The proxy's own user is tested directly; for the
+//! others the server is asked (`ACL DRYRUN`, from Redis 7.0 on), if the proxy's own user may ask.
 
 use lockwarden_control::config::{Config, Quarantine};
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
@@ -10,10 +10,10 @@ use lockwarden_lock::outcome::Missing;
 use lockwarden_lock::scripts::{Purpose, trial};
 use lockwarden_resp::Value;
 
-/// Users that are looked at.
+/// Users that are checked.
 const MAX_USERS: usize = 200;
 
-/// One line for each user who lacks something; no right helps where the server does not have a command.
+/// One line for each user that lacks rights; where the server does not have a command, no right helps.
 pub(super) async fn ask(
     own: &mut Conversation,
     address: &Address,
@@ -26,7 +26,7 @@ pub(super) async fn ask(
     let own_name = address.user().unwrap_or("default");
     let missing = lacking_to_own(own, namespaces, prefix, false).await?;
     let missing = match missing {
-        // Before 7.0 a script cannot tell.
+        // Before 7.0 a script cannot find out.
         None if may_not_send_evalsha(own).await? => Some(Missing::commands(["evalsha".to_owned()])),
         other => other,
     };
@@ -76,7 +76,7 @@ pub(super) async fn ask(
     Ok(lines)
 }
 
-/// Asks for a script that there is not.
+/// Asks for a script that does not exist.
 async fn may_not_send_evalsha(own: &mut Conversation) -> Result<bool, BackendError> {
     let nobodys = "0".repeat(40);
     let answer = own.ask(&["EVALSHA", &nobodys, "1", "lockwarden"]).await?;
@@ -84,7 +84,7 @@ async fn may_not_send_evalsha(own: &mut Conversation) -> Result<bool, BackendErr
     Ok(text.is_some_and(|text| text.starts_with(b"NOPERM")))
 }
 
-/// What a user lacks; `None` where it cannot take such a lock at all, or where the server does not say.
+/// The missing rights of a user; `None` where it cannot take such a lock at all, or where the server does not say.
 async fn lacking(
     own: &mut Conversation,
     user: &[u8],
@@ -124,7 +124,7 @@ enum DryRun {
     Passes,
     NoCommand,
     NoKey,
-    /// The server knows no such question, or does not answer it to this user.
+    /// The server does not know the question, or does not answer it to this user.
     Unknown,
 }
 

@@ -1,14 +1,14 @@
-//! What the sentinels of the backend's URL say, each by itself.
+//! The reports of the sentinels in the backend's URL, one by one.
 
 use std::time::Instant;
 
 use lockwarden_dataplane::backend::server_info::{Role, RoleQuestion};
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sentinels {
-    /// Who is the primary, and who says so.
+    /// The primary, with the sentinels that name it.
     pub(super) stands: Vec<String>,
     pub(super) doubts: Vec<String>,
 }

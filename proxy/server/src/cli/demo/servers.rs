@@ -1,4 +1,4 @@
-//! What both stories need: a client of a few words, and this very binary as a proxy.
+//! Parts of both demos: a minimal client, and this binary as a proxy.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::app::child_processes;
 
-/// A story that waits longer than this for one thing gives up.
+/// A demo that waits longer than this for one step gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest value that a story asks for.
+/// The longest value that a demo reads, bytes.
 const MAX_VALUE: usize = 1024;
 
-/// A connection, and the few words of the protocol that a story needs.
+/// A connection, with the few commands that a demo needs.
 pub(super) struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -25,7 +25,7 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    /// Sends a command. Returns the value where the reply is one, else its only line as it came.
+    /// Sends a command. Returns the value of the reply, or its only line unchanged.
     pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<String> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
@@ -56,7 +56,7 @@ impl Client {
     }
 }
 
-/// This very binary as a proxy, in a process of its own.
+/// This binary as a proxy, in its own process.
 pub(super) struct Proxy {
     process: Child,
     log: BufReader<std::process::ChildStderr>,
@@ -64,7 +64,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts it; `with` says with which settings.
+    /// Starts it; `with` sets its settings.
     pub(super) fn start(with: impl FnOnce(&mut Command)) -> Result<Proxy, Box<dyn std::error::Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         child_processes::end_with_us(&mut command);
@@ -82,12 +82,12 @@ impl Proxy {
         Ok(Proxy { process, log, address })
     }
 
-    /// Where its clients connect.
+    /// The address for its clients.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops it; returns what it logged about the story.
+    /// Stops it; returns its log lines about the demo.
     pub(super) fn stop(mut self) -> io::Result<Vec<String>> {
         let pid = libc::pid_t::try_from(self.process.id()).map_err(io::Error::other)?;
         // SAFETY: a signal to a child of ours that was not waited for, so the number is still its.

@@ -1,6 +1,6 @@
 //! The shop of `lockwarden demo --guard`. Its program reads the stock under a lock, pauses, and writes the stock back; a
-//! quarter of the pauses are longer than the lock's TTL. A worker that wakes too late writes a stock that others have sold
-//! from meanwhile, and those items are sold twice. Two shops run the program at the same time: one straight on Redis, one
+//! quarter of the pauses are longer than the lock's TTL. A worker that wakes too late writes a stock from which others have
+//! sold meanwhile, and those items are sold twice. Two shops run the program at the same time: one directly on Redis, one
 //! through the proxy with a guard on the stock.
 
 use std::error::Error;
@@ -17,13 +17,13 @@ use crate::app::private_redis::PrivateRedis;
 
 use super::servers::{Client, Proxy};
 
-/// Items that are there to be sold.
+/// Items for sale.
 const ITEMS: u64 = 100;
-/// Each has a connection of its own.
+/// Workers, each with its own connection.
 const WORKERS: u64 = 20;
-/// The TTL of the lock.
+/// The TTL of the lock, ms.
 const TTL_MS: &str = "150";
-/// A shop that is not empty by then gives up.
+/// A shop that is not empty after this time gives up.
 const CLOSES: Duration = Duration::from_secs(60);
 
 const STOCK: &str = "stock:7";
@@ -39,11 +39,11 @@ name = "sale"
 keys = ["lock_sale_*"]
 mode = "enforce"
 "#;
-/// How lock libraries give a lock back: only where the value is still their own.
+/// How lock libraries release a lock: only if the value is still their own.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
-/// Opens both shops. Returns whether one oversold and the other did not.
+/// Opens both shops. Returns whether the first oversold and the second did not.
 pub(super) fn tell() -> Result<bool, Box<dyn Error>> {
     let (bare, governed) = (PrivateRedis::start()?, PrivateRedis::start()?);
     let proxy = guarded(governed.address())?;
@@ -88,7 +88,7 @@ fn guarded(backend: SocketAddr) -> Result<Proxy, Box<dyn Error>> {
     })
 }
 
-/// Has the workers sell until the shop is empty. They find the Redis `redis` at `address`.
+/// Makes the workers sell until the shop is empty. They connect to `address`; its Redis is `redis`.
 fn sell_out(address: SocketAddr, redis: SocketAddr) -> io::Result<Sales> {
     let mut shelf = Client::connect(redis)?;
     shelf.ask(&["SET", STOCK, &ITEMS.to_string()])?;
@@ -114,22 +114,22 @@ fn result<T>(ended: thread::Result<io::Result<T>>) -> io::Result<T> {
     ended.unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))
 }
 
-/// What went on in a shop until it was empty.
+/// The sales of a shop until it was empty.
 struct Sales {
     /// Writes of the stock that sold an item.
     sold: u64,
-    /// Writes that were refused, because they came too late.
+    /// Writes that were refused because they came too late.
     refused: u64,
-    /// What a worker that was refused was told.
+    /// The error reply of a refused write.
     refusal: Option<String>,
     /// How long it was open.
     took: Duration,
-    /// What the stock is in the end.
+    /// The final stock.
     left: String,
 }
 
 impl Sales {
-    /// How many items were sold that were not there.
+    /// Items that were sold but did not exist.
     fn oversold(&self) -> u64 {
         self.sold.saturating_sub(ITEMS)
     }
@@ -145,7 +145,7 @@ impl Sales {
         }
     }
 
-    /// Whether all was sold.
+    /// Whether all items were sold.
     fn are_complete(&self) -> bool {
         self.sold >= ITEMS && self.left == "0"
     }
@@ -188,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// Under the lock, as it believes. Returns whether there was something to sell.
+    /// Under the lock, as it believes. Returns whether there was an item to sell.
     fn sells_one(&mut self) -> io::Result<bool> {
         let stock = self.client.ask(&["GET", STOCK])?;
         let stock: u32 = stock.parse().map_err(io::Error::other)?;
@@ -210,7 +210,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Every fourth is longer than the lock's TTL.
+    /// Every fourth pause is longer than the lock's TTL.
     fn pause(&mut self) -> Duration {
         self.turns += 1;
         let spread = self.turns * 7 + self.number * 3;

@@ -1,4 +1,4 @@
-//! What may be asked of `lockwarden discover`.
+//! The arguments of `lockwarden discover`.
 
 use clap::{Args, ValueEnum};
 

@@ -13,7 +13,7 @@ fn may_be(one: &ProposedGuard) -> bool {
     one.starters.is_empty() && !one.unfit
 }
 
-/// Nothing where there is none.
+/// Empty if there are none.
 pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
     if guards.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! `--from-keys`: the keys that a server has now, by `SCAN`, a closer look at some of each pattern, and which of them are
-//! named like locks.
+//! `--from-keys`: lists the current keys of a server by `SCAN`, inspects some keys of each pattern more closely, and finds
+//! those that are named like locks.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -28,12 +28,12 @@ use crate::terminal::complain;
 /// Keys of one page of `SCAN`.
 const PAGE: &[u8] = b"1000";
 
-/// What is printed for programs.
+/// The JSON output.
 #[derive(Serialize)]
 struct Keys {
-    /// Keys that were looked at.
+    /// Keys that were scanned.
     looked_at: u64,
-    /// Whether those are all that there are.
+    /// Whether these are all keys.
     all: bool,
     patterns: Vec<Pattern>,
 }
@@ -44,18 +44,18 @@ struct Pattern {
     example: String,
     keys: u64,
     types: Vec<String>,
-    /// Of those that were looked at closely.
+    /// Of the closely inspected keys.
     without_ttl: u64,
     looked: u64,
     longest_ttl_ms: Option<u64>,
     longest_idle_s: Option<u64>,
     longest_value: Option<u64>,
     named_like_locks: bool,
-    /// A namespace has them.
+    /// They belong to a namespace.
     claimed: bool,
 }
 
-/// Tells what is there; ends with 1 where keys that are named like locks are in no namespace.
+/// Prints the keys; exits with 1 if keys that are named like locks belong to no namespace.
 pub(super) fn look(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     let (config, address) = server(args)?;
     let namespaces = activate::namespaces(&config);
@@ -94,7 +94,7 @@ struct Walked {
     all: bool,
 }
 
-/// Walks over one primary of a cluster after the other; anything else is one server.
+/// Scans the primaries of a cluster one after the other, or the single server.
 async fn walk_all(address: &Address, prefix: &[u8], max_keys: u64, walked: &mut Walked) -> Result<(), BackendError> {
     for primary in address.primaries().await? {
         walked.all = false;
@@ -131,7 +131,7 @@ async fn walk(address: &Address, prefix: &[u8], max_keys: u64, walked: &mut Walk
     Ok(())
 }
 
-/// Whether it is a key of a proxy's own, of a lock of whatever namespace.
+/// Whether it is a key of a proxy's own, for a lock of any namespace.
 fn is_own(prefix: &[u8], key: &[u8]) -> bool {
     match OwnKey::of(prefix, key, &EVERY_KEY) {
         None => false,
@@ -143,7 +143,7 @@ fn is_own(prefix: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// Asks four things about each key, all in one go.
+/// Asks four questions about each key, all in one pipeline.
 async fn look_closely(own: &mut Conversation, survey: &mut Survey, keys: Vec<Bytes>) -> Result<(), BackendError> {
     let mut requests = BytesMut::new();
     for key in &keys {
@@ -156,7 +156,7 @@ async fn look_closely(own: &mut Conversation, survey: &mut Survey, keys: Vec<Byt
     for key in &keys {
         let kind = own.read().await?;
         let ttl = positive(own.read().await?);
-        // Where keys go by how often they are used, the server does not say how long ago.
+        // Where the server evicts keys by how often they are used, it does not return the idle time.
         let idle = positive(own.read().await?);
         let length = positive(own.read().await?);
         let kind = match kind {

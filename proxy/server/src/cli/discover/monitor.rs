@@ -1,5 +1,5 @@
-//! `--from-monitor`: what `MONITOR` tells for a while. It costs the server a copy of every command, so it is asked only
-//! below a rate, and for a bounded time.
+//! `--from-monitor`: observes `MONITOR` for a while. It costs the server a copy of every command, so it is used only below a
+//! rate, and for a limited time.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,10 @@ use super::arguments::DiscoverArgs;
 use super::server::{on_a_runtime, server};
 use crate::terminal::complain;
 
-/// The rate is looked at this often.
+/// How often the rate is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What was seen in that time.
-/// Whether that is all, too: a server that goes away ends it.
+/// The observations of this time, and whether they are complete: they end early if the server goes away.
 pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<(Discovery, bool), ApiError> {
     let (config, address) = server(args)?;
     if address.authority.map().is_some() {
@@ -46,7 +45,7 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<(Discovery, b
         for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
         unseen: 0,
         unreadable: monitor.unreadable(),
-        // MONITOR shows what a script does.
+        // MONITOR shows the commands of a script.
         knows: &|_| true,
     };
     complain!("{} commands were seen", number(monitor.commands()));
@@ -132,7 +131,7 @@ fn too_fast(rate: u64, max_rate: u64) -> ApiError {
     ))
 }
 
-/// Commands a second, as the server says.
+/// Commands a second, as the server reports them.
 async fn rate(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
     let info = own.ask(&["INFO", "stats"]).await?;
     let text = info.as_bytes().map(|info| String::from_utf8_lossy(info).into_owned());

@@ -1,4 +1,4 @@
-//! The server that is looked at, where no proxy is asked.
+//! The server to inspect, where no proxy is asked.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use lockwarden_dataplane::backend::Address;
 use super::super::api_client::{ApiError, load_config};
 use super::arguments::DiscoverArgs;
 
-/// The configuration, and the server that is meant.
+/// The configuration, and the selected server.
 pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
     let config = load_config(args.fleet.api().config()).map_err(|error| ApiError::Usage(error.to_string()))?;
     let backend = match &args.backend_url {
@@ -19,7 +19,7 @@ pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError>
     };
     match backend {
         Backend::Redis(url) => {
-            // A URL of the command line says its own login.
+            // A URL on the command line has its own login.
             let login = config.backend_login.clone();
             let login = login.filter(|_| args.backend_url.is_none());
             let files = config.backend_tls.clone();
@@ -33,7 +33,7 @@ pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError>
     }
 }
 
-/// Runs to its end what asks the server.
+/// Runs the questions to the server to their end.
 pub(super) fn on_a_runtime<T>(asking: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ApiError::Usage(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The command that runs under the lock, and the signals that are meant for it.
+//! The command that runs under the lock, and the signals for it.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,15 +11,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::child_processes;
 
-/// What the command finds the fencing token of its lease in.
+/// The variable in which the command finds the fencing token of its lease.
 const FENCE: &str = "LOCKWARDEN_FENCE";
 
-/// What we log in with.
+/// Our own credentials.
 const SECRETS: [&str; 3] = ["LOCKWARDEN_ADMIN_TOKEN", "LOCKWARDEN_BACKEND_PASSWORD", "REDISCLI_AUTH"];
-/// May have a password in it.
+/// May contain a password.
 const BACKEND: &str = "LOCKWARDEN_BACKEND";
 
-/// Whether the command gets them.
+/// Whether the command gets our credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Secrets {
     Withheld,
@@ -34,14 +34,14 @@ const FORWARDED: [libc::c_int; 6] =
 pub(super) struct Child {
     process: tokio::process::Child,
     id: libc::pid_t,
-    /// It is in a group of its own, so that a signal reaches what it has started as well. Not where it shares
-    /// a terminal with us: there the terminal sends signals to both, and only its own group may read from it.
+    /// It runs in its own process group, so that a signal also reaches its children. Not if it shares a terminal with us: the
+    /// terminal sends signals to both, and only its own group may read from it.
     own_group: bool,
 }
 
 impl Child {
-    /// Starts the command. Where the fencing token is not known the variable is absent, even if we were
-    /// started with one. What we were given to log in with is not handed on, unless that is asked for.
+    /// Starts the command. Without a known fencing token the variable is absent, even if we were started with one. Our
+    /// credentials are passed on only on request.
     pub(super) fn start(words: &[OsString], fence: Option<u64>, secrets: Secrets) -> io::Result<Child> {
         let (program, arguments) = words.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let own_group = !shares_terminal();
@@ -62,7 +62,7 @@ impl Child {
         if own_group {
             command.process_group(0);
         }
-        // Nobody extends the lease when we are gone.
+        // The lease is not extended any more when we are gone.
         child_processes::end_with_us(command.as_std_mut());
         let process = command.spawn()?;
         let id = process
@@ -72,12 +72,12 @@ impl Child {
         Ok(Child { process, id, own_group })
     }
 
-    /// Its end. May be asked for again.
+    /// Its exit status. May be called again.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.process.wait().await
     }
 
-    /// Passes on a signal that we got.
+    /// Passes on a signal that we received.
     pub(super) fn forward(&self, number: libc::c_int) {
         let from_terminal = matches!(number, libc::SIGINT | libc::SIGQUIT);
         if self.own_group || !from_terminal {
@@ -85,7 +85,7 @@ impl Child {
         }
     }
 
-    /// Sends a signal to it and what it has started.
+    /// Sends a signal to it and its children.
     pub(super) fn signal(&self, number: libc::c_int) {
         let target = if self.own_group { -self.id } else { self.id };
         // SAFETY: no pointers; `id` is a child that was not waited for, so it is still its own.
@@ -93,7 +93,7 @@ impl Child {
     }
 }
 
-/// A URL that cannot be read may have one, too.
+/// A URL that cannot be parsed may contain one, too.
 fn has_password(url: &str) -> bool {
     match config::parse_backend(url) {
         Ok(Backend::Redis(url)) => url.password.is_some(),
@@ -102,17 +102,17 @@ fn has_password(url: &str) -> bool {
     }
 }
 
-/// Whether we are what the terminal's user is typing to.
+/// Whether we are the foreground group of the terminal.
 fn shares_terminal() -> bool {
     // SAFETY: no pointers; a standard input that is no terminal answers -1, which is no group.
     unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) == libc::getpgrp() }
 }
 
-/// What comes in for the command.
+/// The signals for the command.
 pub(super) struct Signals(Vec<(libc::c_int, Signal)>);
 
 impl Signals {
-    /// From now on these signals do nothing else.
+    /// From now on these signals have no other effect.
     pub(super) fn listen() -> io::Result<Signals> {
         let listening = FORWARDED
             .into_iter()

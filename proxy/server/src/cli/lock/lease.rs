@@ -1,7 +1,6 @@
-//! A lease as a good client holds it: `SET NX PX` with a random owner token, compare-and-expire,
-//! compare-and-delete. Owns when to try again and when a lease cannot be relied on any more. A request whose
-//! answer did not come may have been carried out; each of these can be sent again, and what it means then is
-//! said where it is sent.
+//! A lease as a good client holds it: `SET NX PX` with a random owner token, compare-and-expire, compare-and-delete. This
+//! module decides when to retry and when a lease is no longer reliable. A request without a reply may have been carried out;
+//! each of these can be sent again, and the comments beside the calls say what the second reply means.
 
 use std::time::Duration;
 
@@ -16,73 +15,73 @@ use crate::terminal::complain;
 /// Extends the lease if it is still ours.
 const EXTEND: &[u8] =
     b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
-/// Gives the lock back if it is still ours.
+/// Releases the lock if it is still ours.
 const RELEASE: &[u8] =
     b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// Between the first two tries; doubled from one to the next, up to the longest.
+/// The pause between the first two tries; doubled from one try to the next, up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// What a single try gets at least, however little of the wait is left.
+/// The least time for a single try, however little of the wait is left.
 const ONE_TRY: Duration = Duration::from_secs(3);
-/// What giving back may take.
+/// The time limit of a release.
 const GIVING_BACK: Duration = Duration::from_secs(5);
-/// A lease is extended when this part of it is over,
+/// A lease is extended after this part of it (a third),
 const EXTEND_AFTER: u32 = 3;
-/// tried again after this part where that failed,
+/// retried after this part if that failed,
 const TRY_AFTER: u32 = 20;
-/// and given up when less than this part is left, so that the command can end while it still holds it.
+/// and given up when less than this part is left, so that the command can end while it still holds the lock.
 const RESERVE: u32 = 6;
 
-/// A lock that is, was or shall be held.
+/// A lock that is, was or will be held.
 pub(super) struct Lease {
     address: Address,
     key: Vec<u8>,
     token: String,
     name: String,
-    /// What is asked for.
+    /// The requested TTL.
     ttl: Duration,
-    /// What a grant lasts: a proxy may have cut it.
+    /// The granted time: a proxy may have cut it.
     span: Duration,
-    /// Until when it can be relied on: reckoned from when the request left.
+    /// The lease is reliable until then, counted from when the request was sent.
     ends: Instant,
-    /// Missing while a request is under way, so that one that was given up is never mistaken for the next.
+    /// `None` while a request is under way, so that a late reply is never taken for the next one.
     connection: Option<Conversation>,
 }
 
 /// Why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// Nobody answers.
+    /// The server cannot be reached.
     #[error(transparent)]
     Unreachable(BackendError),
-    /// It was answered with an error.
+    /// The reply was an error.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Why a lease cannot be relied on any more.
+/// Why a lease is no longer reliable.
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// Redis says that somebody else, or nobody, holds the lock.
+    /// Redis says that the lock is free or held by another client.
     Gone,
-    /// Its end is near and nothing that was sent was answered well.
+    /// Its end is near and no extension succeeded.
     Unrenewed(String),
 }
 
-/// What came of giving it back.
+/// The result of a release.
 #[derive(Debug)]
 pub(super) enum Returned {
-    /// It is free.
+    /// The lock is free.
     Done,
-    /// It had been lost.
+    /// The lease had been lost.
     Lost,
-    /// No answer.
+    /// There was no reply.
     Unknown(String),
 }
 
 impl Lease {
-    /// Nothing is taken yet.
+    /// Takes nothing yet.
     pub(super) fn new(address: Address, key: &[u8], ttl: Duration, name: &str) -> Lease {
         let mut bytes = [0; 16];
         random::fill(&mut bytes);
@@ -98,7 +97,7 @@ impl Lease {
         }
     }
 
-    /// Takes the lock; false if somebody else held it all the time.
+    /// Takes the lock; returns false if another client held it for the whole wait.
     pub(super) async fn take(&mut self, wait: Duration) -> Result<bool, Failure> {
         let deadline = Instant::now() + wait;
         let mut pause = FIRST_PAUSE;
@@ -113,14 +112,14 @@ impl Lease {
                 Ok(Value::Error(text)) => {
                     return Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned()));
                 }
-                // SET answers OK and nothing else.
+                // SET returns OK and nothing else.
                 Ok(_) => {
                     self.is_granted(tried).await;
                     return Ok(true);
                 }
                 Err(BackendError::Login(text)) => return Err(Failure::Refused(text)),
                 Err(error) => {
-                    // What did not even connect was not sent.
+                    // A request without a connection was not sent.
                     in_doubt |= !matches!(error, BackendError::Connect { .. } | BackendError::Handshake { .. });
                     Some(error)
                 }
@@ -139,7 +138,7 @@ impl Lease {
         self.ask(&[b"SET", &key, token.as_bytes(), b"NX", b"PX", ttl.as_bytes()]).await
     }
 
-    /// A try that was not answered may be the reason why the next is told that the lock is held.
+    /// Whether an earlier try without a reply took the lock: then the next try finds it held.
     async fn was_ours(&mut self, tried: Instant) -> bool {
         let ours = matches!(self.extend().await, Ok(Value::Integer(1)));
         if ours {
@@ -148,9 +147,9 @@ impl Lease {
         ours
     }
 
-    /// Notes what was granted: a proxy may cut the TTL, and says so when asked for it.
+    /// Notes the granted TTL: a proxy may have cut it, and reports that on request.
     async fn is_granted(&mut self, tried: Instant) {
-        // From when the request left: Redis began to count later, so the lease surely lives until then.
+        // Counted from when the request was sent: Redis began to count later, so the lease surely lives until then.
         self.ends = tried + self.ttl;
         let asked = Instant::now();
         let key = self.key.clone();
@@ -165,8 +164,8 @@ impl Lease {
         }
     }
 
-    /// The fencing token of this lease, where a proxy has numbered it and remembers it: a lease that was
-    /// granted over a connection that broke has none to tell. Redis itself does not know the question.
+    /// The fencing token of this lease, if a proxy has numbered it and remembers it: a lease that was granted over a broken
+    /// connection has none. Redis itself does not know this command.
     pub(super) async fn fence(&mut self) -> Option<u64> {
         let key = self.key.clone();
         match self.ask_within(ONE_TRY, &[b"LOCKWARDEN", b"FENCE", &key]).await {
@@ -175,7 +174,7 @@ impl Lease {
         }
     }
 
-    /// Whether a proxy says that it does not know this key as a lock. Redis itself does not know the question.
+    /// Whether a proxy says that this key belongs to no namespace. Redis itself does not know this command.
     pub(super) async fn is_in_no_namespace(&mut self) -> bool {
         let key = self.key.clone();
         let question: [&[u8]; 4] = [b"LOCKWARDEN", b"CHECK", &key, b"1"];
@@ -185,8 +184,7 @@ impl Lease {
         }
     }
 
-    /// Extends the lease again and again; comes back when it cannot be relied on any more. May be dropped at
-    /// any moment.
+    /// Extends the lease again and again; returns when it is no longer reliable. May be dropped at any moment.
     pub(super) async fn keep(&mut self, key: &str) -> Lost {
         let mut worry = None;
         loop {
@@ -205,7 +203,7 @@ impl Lease {
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "no answer".to_owned(),
                 };
-                // The cause is the first one; that time ran out says nothing.
+                // The first error is the cause; running out of time says nothing.
                 if worry.is_none() {
                     complain!("lockwarden: {key} could not be extended ({problem}); trying on");
                 }
@@ -225,12 +223,12 @@ impl Lease {
         self.evaluate(&words).await
     }
 
-    /// Gives the lock back, if it is still ours.
+    /// Releases the lock, if it is still ours.
     pub(super) async fn give_back(&mut self) -> Returned {
         let (key, token, _) = self.words();
         let words = [RELEASE, b"1", &key, token.as_bytes()];
         let mut failed: Option<String> = None;
-        // Twice is enough: a connection that had broken before is noticed at the first.
+        // Twice is enough: the first try detects a connection that had broken before.
         for _ in 0..2 {
             let answer = tokio::time::timeout(GIVING_BACK, self.evaluate(&words)).await;
             match answer.unwrap_or_else(|_| Err(timed_out())) {
@@ -238,7 +236,7 @@ impl Lease {
                 Ok(Value::Error(text)) => {
                     return Returned::Unknown(String::from_utf8_lossy(&text).into_owned());
                 }
-                // The first one may have done it.
+                // The first try may have released it.
                 Ok(_) if failed.is_some() => return Returned::Done,
                 Ok(_) => return Returned::Lost,
                 Err(error) => failed = Some(error.to_string()),
@@ -259,8 +257,7 @@ impl Lease {
     }
 
     async fn ask(&mut self, words: &[&[u8]]) -> Result<Value, BackendError> {
-        // Put back only with its answer: a dropped future leaves no connection with a reply that is still to
-        // come.
+        // Put back only after its reply: a dropped future never leaves a connection with a pending reply.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect().await?,
@@ -272,7 +269,7 @@ impl Lease {
 
     async fn connect(&self) -> Result<Conversation, BackendError> {
         let mut connection = self.address.converse().await?;
-        // What it is called is for people to read; who may not call itself anything locks all the same.
+        // The name is for people; a user without the right to set it can still take locks.
         connection.ask(&["CLIENT", "SETNAME", &self.name]).await?;
         if self.address.url.db != 0 {
             let db = self.address.url.db.to_string();
@@ -292,7 +289,7 @@ fn timed_out() -> BackendError {
     BackendError::Broken(std::io::ErrorKind::TimedOut.into())
 }
 
-/// Between half of the pause and all of it, so that waiters do not come in step.
+/// Between half of the pause and all of it, so that waiters do not synchronize.
 fn jittered(pause: Duration) -> Duration {
     let mut byte = [0];
     random::fill(&mut byte);

@@ -1,4 +1,4 @@
-//! `lockwarden locks list --follow`: a line for every change of the list. What begins and ends between two looks is not
+//! `lockwarden locks list --follow`: a line for every change of the list. Locks that begin and end between two queries are not
 //! seen; the audit trail has all.
 
 use std::collections::HashMap;
@@ -15,16 +15,16 @@ use crate::cli::output;
 use crate::cli::output::{Format, plain};
 use crate::terminal::complain;
 
-/// Between two looks, at least.
+/// The shortest pause between two queries.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// How far two reckonings of the same beginning may be apart, ms.
+/// How far apart two estimates of the same beginning may be, ms.
 const RECKONED_TO: u64 = 2_000;
 
-/// What a look shows that the one before did not.
+/// A difference between two successive queries.
 #[derive(Debug, PartialEq, Serialize)]
 struct Change<'a> {
-    /// When the proxy was asked, Unix ms of its clock.
+    /// The time of the query, Unix ms of the proxy's clock.
     at: u64,
     what: What,
     lock: &'a Lock,
@@ -35,18 +35,18 @@ struct Change<'a> {
 enum What {
     /// It is held.
     Held,
-    /// It is held by another lease.
+    /// It is now held by another lease.
     Taken,
-    /// What is to be said of it is another thing now.
+    /// Its state has changed.
     Changed,
-    /// It is not held, or not listed, any more.
+    /// It is no longer held, or no longer listed.
     Gone,
 }
 
 pub(super) fn follow(args: &ListArgs) -> Result<ExitCode, ApiError> {
     let client = ApiClient::new(args.fleet.api())?;
     let interval = args.interval.max(SHORTEST);
-    // A wrong address or namespace is found out at once, an outage later on is waited out.
+    // A wrong address or namespace is reported at once; a later outage is waited out.
     let mut locks = fetch(&client, &args.filter)?;
     let mut before = HashMap::new();
     let mut is_up = true;
@@ -101,7 +101,7 @@ fn changes<'a>(before: &'a Known, locks: &'a Locks) -> Vec<Change<'a>> {
     changes
 }
 
-/// A lease without a record has no number, only a beginning, which is reckoned anew at every look.
+/// A lease without a record has no fencing token, only a beginning, which is estimated anew at every query.
 fn is_another(old: &Lock, new: &Lock) -> bool {
     match (old.fence, new.fence) {
         (0, 0) => old.since.abs_diff(new.since) > RECKONED_TO,
@@ -112,7 +112,7 @@ fn is_another(old: &Lock, new: &Lock) -> bool {
 fn spoken(change: &Change<'_>, format: Format) -> String {
     let Change { at, what, lock } = change;
     if format == Format::Json {
-        // Text keys only, so it always can be written.
+        // All keys are text, so it can always be written.
         let mut line = serde_json::to_string(change).unwrap_or_default();
         line.push('\n');
         return line;

@@ -1,4 +1,4 @@
-//! `lockwarden locks list`: the locks that are held, one a line. The other commands word locks the same way.
+//! `lockwarden locks list`: the held locks, one per line. Other commands show locks in the same words.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::cli::fleet::{Answer, Answers, FleetArgs};
 use crate::cli::output;
 use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, duration, plain};
 
-/// Locks that are listed where nobody says how many.
+/// Locks that are listed without a limit.
 const USUAL: u32 = 200;
 
 /// Which locks are meant.
@@ -60,7 +60,7 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
         (Format::Text, _) => listed_of_fleet(&answers, &args.filter, screen),
     };
     output::print(&text)?;
-    // So that a script can ask: is something wrong?
+    // So that a script can test for problems.
     let found = answers.answers.iter().any(|one| one.answer.matching > 0);
     Ok(answers.end_with_findings(args.filter.problems && found))
 }
@@ -100,7 +100,7 @@ fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
     text
 }
 
-/// What a failover means for these locks, below them.
+/// What a failover means for these locks, printed below them.
 fn notices(proxy: Option<&str>, locks: &Locks, screen: Screen) -> String {
     let of = proxy.map(|proxy| format!("{proxy}: ")).unwrap_or_default();
     let lines = locks.notices.iter().map(|notice| {
@@ -121,8 +121,8 @@ fn nothing(filter: &Filter) -> String {
     }
 }
 
-/// The locks of several proxies. A lease that a proxy has only found on the server stands once, with the proxy that
-/// granted it if that was asked.
+/// The locks of several proxies. A lease that a proxy has only found on the server appears once, with the proxy that granted it
+/// if that one was asked.
 pub(crate) fn merged<'a>(
     answers: impl Iterator<Item = (Option<&'a str>, &'a Locks)>,
 ) -> Vec<(Option<&'a str>, &'a Lock)> {
@@ -130,7 +130,7 @@ pub(crate) fn merged<'a>(
     for (proxy, locks) in answers {
         rows.extend(locks.locks.iter().map(|lock| (proxy, lock)));
     }
-    // Who granted it comes first.
+    // The proxy that granted it comes first.
     rows.sort_by_key(|(_, lock)| lock.holder.is_none());
     let mut known = HashSet::new();
     rows.retain(|(_, lock)| {
@@ -158,9 +158,9 @@ fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) ->
     text
 }
 
-/// Locks in the order they came, each with its proxy where several were asked.
+/// Locks in the given order, each with its proxy if several were asked.
 pub(crate) fn table_of(rows: &[(Option<&str>, &Lock)], screen: Screen) -> String {
-    // Hardly anybody has locks in other databases.
+    // Locks in other databases are rare.
     let with_db = rows.iter().any(|(_, lock)| lock.db != 0);
     let with_proxy = rows.iter().any(|(proxy, _)| proxy.is_some());
     let state = |lock: &Lock| {
@@ -192,7 +192,7 @@ pub(crate) fn state(state: LockState) -> (&'static str, Paint) {
     }
 }
 
-/// What is left of the TTL, and whether the proxy sees to it that it stays.
+/// The rest of the TTL, and whether the proxy keeps it alive.
 pub(crate) fn left(lock: &Lock) -> (String, Paint) {
     match (lock.ttl_left_ms, lock.kept_alive) {
         (None, _) => ("none".to_owned(), Paint::Doubtful),
@@ -201,7 +201,7 @@ pub(crate) fn left(lock: &Lock) -> (String, Paint) {
     }
 }
 
-/// A lease without a record has none.
+/// A lease without a record has no fencing token.
 pub(crate) fn fence(fence: u64) -> String {
     match fence {
         0 => "-".to_owned(),
@@ -209,9 +209,9 @@ pub(crate) fn fence(fence: u64) -> String {
     }
 }
 
-/// The name that tells applications apart, and the address that tells connections apart.
+/// The name distinguishes applications, and the address distinguishes connections.
 pub(crate) fn client(client: &Client) -> String {
-    // Without a name or a user of its own an application is called by its address without the port.
+    // An application without a name or a user of its own is named by its address without the port.
     match client.address.contains(&client.application) {
         true => client.address.clone(),
         false => format!("{} {}", client.application, client.address),

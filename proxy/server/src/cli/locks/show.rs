@@ -1,4 +1,4 @@
-//! `lockwarden locks show`: one lock and its story.
+//! `lockwarden locks show`: one lock with its history.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     })
 }
 
-/// The key as the API spells it. What is text is taken to be a copy from a list.
+/// The key as the API spells it. A key in valid text is assumed to be copied from a list.
 pub(super) fn spelled(key: &OsStr) -> String {
     key.to_str().map_or_else(|| spell(key.as_bytes()), str::to_owned)
 }
@@ -127,7 +127,7 @@ fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:<10} {value}");
 }
 
-/// How long its leases lasted, if any has ended.
+/// How long its leases lasted, if any lease has ended.
 fn said(holds: &Holds) -> Option<String> {
     (holds.count > 0).then(|| {
         format!(
@@ -142,7 +142,7 @@ fn said(holds: &Holds) -> Option<String> {
 }
 
 fn waiters(text: &mut String, detail: &LockDetail, screen: Screen) {
-    // The proxy's clock is not in the answer; its newest moment is as near as it gets.
+    // The reply does not contain the proxy's clock; its newest moment is the closest value.
     let now = detail.lock.as_ref().map_or(0, |lock| lock.since + lock.age_ms);
     let table = Table::of(&detail.waiters)
         .cut("WAITING", |waiter| client(&waiter.client))
@@ -181,7 +181,7 @@ fn paint(moment: &Moment) -> Paint {
     }
 }
 
-/// Everything else that was noted.
+/// The other noted details.
 fn more(moment: &Moment) -> String {
     let mut words = Vec::new();
     if let Some(reason) = &moment.reason {

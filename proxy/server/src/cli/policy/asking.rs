@@ -1,5 +1,5 @@
-//! `lockwarden policy test`, `bench` and `run`: a module with the limits of every policy, or the chain of a namespace, loaded and asked as
-//! the proxy does.
+//! `lockwarden policy test`, `bench` and `run`: loads a module with the limits of every policy, or the chain of a namespace,
+//! and asks it as the proxy does.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
 
-/// The file of cases in the folder of a policy.
+/// The file of cases in a policy's folder.
 const CASES: &str = "cases.toml";
 
 /// What is asked.
@@ -83,11 +83,11 @@ pub(super) struct RunArgs {
     output: Output,
 }
 
-/// A host, and what is asked in it.
+/// A host, and the loaded subject in it.
 struct Asker {
     host: PolicyHost,
     loaded: Asks,
-    /// What a policy says that was built for debugging.
+    /// The output of a policy that was built for debugging.
     said: Arc<Said>,
 }
 
@@ -96,14 +96,14 @@ enum Asks {
     Chain(Arc<Generation>, NamespaceId),
 }
 
-/// What a request came to.
+/// The result of a request.
 struct Tried {
     answer: Answer,
-    /// What the decision burnt.
+    /// The fuel that the decision burnt.
     fuel: u64,
-    /// Why the answer is none, whatever it says.
+    /// Why the answer is invalid, whatever it says.
     objection: Option<&'static str>,
-    /// What it said meanwhile.
+    /// The policy's output meanwhile.
     said: String,
 }
 
@@ -123,7 +123,7 @@ impl Asker {
         Ok(Asker { host, loaded: Asks::Module(module), said })
     }
 
-    /// What the limit of a decision's fuel is, where it is one.
+    /// The fuel limit of a decision, if there is one.
     fn fuel_limit(&self) -> Option<u64> {
         match &self.loaded {
             Asks::Module(source) => Some(source.limits.fuel),
@@ -131,22 +131,22 @@ impl Asker {
         }
     }
 
-    /// What all decisions so far have burnt.
+    /// The fuel of all decisions so far.
     fn fuel(&self) -> u64 {
         self.counted(|counted| counted.fuel)
     }
 
-    /// How often policies have asked who the client is.
+    /// How often policies have asked for the client.
     fn client_questions(&self) -> u64 {
         self.counted(|counted| counted.client_questions)
     }
 
-    /// Of all policies together.
+    /// The sum over all policies.
     fn counted(&self, of: fn(&PolicyCounters) -> u64) -> u64 {
         self.host.counters().iter().map(|(_, counted)| of(counted)).sum()
     }
 
-    /// The chains that are asked under these settings, or in which words they were rejected.
+    /// The chains with these settings, or the words in which the settings were rejected.
     fn chains(&self, settings: Option<&Settings>) -> Result<Result<(Chains, NamespaceId), String>, ApiError> {
         let (generation, namespace) = match (&self.loaded, settings) {
             (Asks::Chain(generation, namespace), None) => (generation.clone(), *namespace),
@@ -158,7 +158,7 @@ impl Asker {
                 let given = settings.map(|settings| settings.0.clone()).unwrap_or_default();
                 let chain = ChainSpec { namespace: "cases".to_owned(), policies: vec![(source.name.clone(), given)] };
                 let sources = match source.module {
-                    // It is known by its name.
+                    // A built-in policy is identified by its name.
                     ModuleSource::BuiltIn(_) => &[][..],
                     ModuleSource::File(_) | ModuleSource::Bytes(_) | ModuleSource::Fetched { .. } => {
                         std::slice::from_ref(source)
@@ -175,7 +175,7 @@ impl Asker {
         Ok(Ok((chains, namespace)))
     }
 
-    /// Asks twice: what depends on anything but the request and the settings answers otherwise then.
+    /// Asks twice: an answer that depends on more than the request and the settings differs the second time.
     fn ask(&self, settings: Option<&Settings>, request: &Request) -> Result<Tried, ApiError> {
         let (mut chains, namespace) = match self.chains(settings)? {
             Ok(chains) => chains,
@@ -206,7 +206,7 @@ impl Asker {
     }
 }
 
-/// The namespace that is meant.
+/// The selected namespace.
 fn place_of(config: &Config, name: Option<&str>) -> Result<NamespaceId, ApiError> {
     let chains: Vec<(NamespaceId, String)> = chain_names(config).collect();
     let place = match name {
@@ -223,7 +223,8 @@ fn place_of(config: &Config, name: Option<&str>) -> Result<NamespaceId, ApiError
     })
 }
 
-/// In which words settings were rejected, where that is why a module was not loaded. What it said last says why it failed.
+/// The words in which settings were rejected, if a module was not loaded for that reason. The last output of the module says
+/// why it failed.
 fn rejected(errors: Vec<LoadError>, said: &str) -> Result<String, ApiError> {
     let words = errors.into_iter().map(|error| match error {
         LoadError::Rejected { message, .. } => Ok(message),
@@ -233,14 +234,14 @@ fn rejected(errors: Vec<LoadError>, said: &str) -> Result<String, ApiError> {
     Ok(words.collect::<Result<Vec<_>, _>>()?.join("; "))
 }
 
-/// What a policy said, a line each: the first ones, which say why.
+/// The output of a policy, one line each: the first lines, which say why.
 fn in_lines(said: &str) -> String {
     const SHOWN: usize = 12;
     let lines = said.lines().filter(|line| !line.trim().is_empty()).take(SHOWN);
     lines.map(|line| format!("      | {}\n", plain(line))).collect()
 }
 
-/// A case that was asked.
+/// A case with its result.
 #[derive(Serialize)]
 struct Outcome {
     name: String,
@@ -276,7 +277,7 @@ fn read_cases(path: &Path) -> Result<(CaseFile, String), ApiError> {
     }
 }
 
-/// A case with what the file says of all: its name, request and settings.
+/// A case with the defaults of its file: its name, request and settings.
 type WholeCase<'f> = (String, Request, Option<&'f Settings>, &'f Case);
 
 fn asked(file: &CaseFile) -> impl Iterator<Item = WholeCase<'_>> {
@@ -326,19 +327,19 @@ fn in_words(outcomes: &[Outcome], file: &Path, fuel_limit: Option<u64>) -> Strin
     text
 }
 
-/// What the request of a case costs.
+/// The cost of the request of a case.
 #[derive(Serialize)]
 struct Cost {
     name: String,
-    /// Of the decision, in nanoseconds.
+    /// For the decision, in nanoseconds.
     p50_ns: u64,
     p99_ns: u64,
-    /// Burnt by the decision in the middle of all, and by the costliest.
+    /// Fuel burnt by the median decision, and by the costliest.
     fuel: u64,
     max_fuel: u64,
-    /// Making the instances that answer, and telling them their settings, in nanoseconds.
+    /// The time to create the instances and pass them their settings, in nanoseconds.
     start_ns: u64,
-    /// Linear memory of the instances that answer, in bytes.
+    /// Linear memory of those instances, in bytes.
     memory_bytes: u64,
 }
 
@@ -347,7 +348,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
     let (file, _) = read_cases(&args.cases)?;
     let mut costs = Vec::new();
     for (name, request, settings, _) in asked(&file) {
-        // A case about settings that are not taken has no request.
+        // A case about rejected settings has no request.
         if let Ok((chains, namespace)) = asker.chains(settings)? {
             costs.push(asker.cost(name, &request, chains, namespace, args.count));
         }
@@ -369,7 +370,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
 }
 
 impl Asker {
-    /// Asks so often. The first question, which makes the instances, counts for itself.
+    /// Asks `count` times. The first question, which creates the instances, is measured separately.
     fn cost(&self, name: String, request: &Request, mut chains: Chains, namespace: NamespaceId, count: u32) -> Cost {
         let (question, client) = (request.question(), request.describe());
         self.host.pretend(request.history());
@@ -408,7 +409,7 @@ fn micros(nanos: u64) -> String {
     format!("{}.{:02} µs", nanos / 1_000, nanos % 1_000 / 10)
 }
 
-/// A policy that burns more than half of its fuel is one whose limit a longer key may reach.
+/// A policy that burns more than half of its fuel may reach the limit with a longer key.
 pub(super) fn near_the_limit(fuel: u64, limit: Option<u64>) -> (String, Paint) {
     match limit {
         Some(limit) if fuel > limit / 2 => (format!("{} of {} !", number(fuel), number(limit)), Paint::Doubtful),

@@ -1,4 +1,5 @@
-//! `lockwarden policy build`: runs the tool chain of a policy's language and makes what it leaves a policy that a proxy loads.
+//! `lockwarden policy build`: runs the tool chain of a policy's language and turns its output into a policy that a proxy can
+//! load.
 
 use std::ffi::OsString;
 use std::fs;
@@ -32,22 +33,23 @@ pub(super) struct BuildArgs {
     output: Output,
 }
 
-/// A tool chain, as it is run in the policy's folder.
+/// A tool chain, run in the policy's folder.
 struct ToolChain {
     command: Command,
     /// Where to get it.
     from: &'static str,
-    /// What it leaves, in the folder.
+    /// Its output file, in the folder.
     leaves: &'static str,
 }
 
-/// What the tool chain leaves, where it can be told.
+/// The output of tool chains whose output path can be set.
 const LEFT: &str = "build/policy.wasm";
 
-/// The folder of contracts that generators read.
+/// The folder with the WIT interfaces that generators read.
 const WIT: &str = "build/wit";
 
-/// What they generate, as it is and for debugging. In JavaScript and Python the world names the file that is built, too.
+/// The worlds that they generate, normal and for debugging. In JavaScript and Python the world also names the file that is
+/// built.
 const WORLDS: &str = "package lockwarden:authoring;
 
 world policy {
@@ -103,10 +105,10 @@ impl Language {
         match self {
             Language::Go => {
                 command.env("GOOS", "wasip1").env("GOARCH", "wasm").env("CGO_ENABLED", "0");
-                // What is set for other programs, and workspaces above this folder, are not for this one.
+                // Settings for other programs, and workspaces above this folder, do not apply to this build.
                 command.env("GOWORK", "off").env_remove("GOFLAGS");
             }
-            // What is said to the compiler of this machine's programs does not fit WebAssembly.
+            // Compiler settings for programs of this machine do not fit WebAssembly.
             Language::Rust => {
                 for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
                     command.env_remove(variable);
@@ -121,7 +123,7 @@ impl Language {
         ToolChain { command, from, leaves }
     }
 
-    /// What the compiler is told besides where the policy is built for debugging. What Go prints is heard as it is.
+    /// The extra compiler option for a debugging build. Output of Go is captured without one.
     fn debugging(self) -> Option<&'static str> {
         match self {
             Language::Rust => Some("--features=debug"),
@@ -131,7 +133,7 @@ impl Language {
     }
 }
 
-/// What was built.
+/// The result of a build.
 #[derive(Serialize)]
 struct Built {
     module: String,
@@ -139,9 +141,9 @@ struct Built {
     bytes: usize,
     calls: Vec<String>,
     for_debugging: bool,
-    /// The tool chain's time.
+    /// The tool chain's time, ms.
     build_ms: u64,
-    /// How long one core compiles it at each start of a proxy.
+    /// The time that one core needs to compile it at each start of a proxy, ms.
     compile_ms: u64,
     #[serde(skip)]
     metadata: Metadata,
@@ -190,7 +192,7 @@ pub(super) fn build(args: &BuildArgs) -> Result<ExitCode, ApiError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder that is built into, with the contract of this proxy for those who generate from it.
+/// Prepares the build folder, with the interface of this proxy for generators.
 fn prepare(folder: &Path) -> io::Result<()> {
     let wit = folder.join(WIT);
     for (path, text) in
@@ -203,7 +205,7 @@ fn prepare(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What the tool chain leaves; `None` if it found something wrong, which it has said itself.
+/// The output of the tool chain; `None` if it found an error, which it has printed itself.
 fn run(tool_chain: ToolChain, folder: &Path) -> Result<Option<Vec<u8>>, ApiError> {
     let ToolChain { mut command, from, leaves } = tool_chain;
     let typed = typed(&command);
@@ -214,7 +216,7 @@ fn run(tool_chain: ToolChain, folder: &Path) -> Result<Option<Vec<u8>>, ApiError
         _ => {}
     }
     complain!("{typed}");
-    // Standard output is for what was built.
+    // Standard output is for the result.
     let status = command.current_dir(folder).stdin(Stdio::null()).stdout(io::stderr()).status();
     match status {
         Ok(status) if status.success() => fs::read(&left).map(Some).map_err(failed),
@@ -247,7 +249,7 @@ fn typed(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Puts a file there as a whole, or not at all.
+/// Writes a file as a whole, or not at all.
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside: OsString = path.as_os_str().to_owned();
     beside.push(".new");

@@ -1,5 +1,5 @@
-//! Files of cases: requests, and the answers that are expected. Strict: what is misspelt is an error at its place, never a case
-//! that passes. Knows no policy; `asking.rs` does.
+//! Files of cases: requests with their expected answers. Strict: a misspelt word is an error at its place, never a case that
+//! passes. Knows no policy; `asking.rs` does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,23 +25,23 @@ use super::wording::wants_in_words;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CaseFile {
-    /// Those of the policy, as in `[namespace.settings.<policy>]`.
+    /// The settings of the policy, as in `[namespace.settings.<policy>]`.
     pub(super) settings: Option<Settings>,
-    /// What a case does not say.
+    /// Defaults for all cases.
     #[serde(default)]
     pub(super) request: Request,
     #[serde(default, rename = "case")]
     pub(super) cases: Vec<Case>,
 }
 
-/// One request, and what is expected.
+/// One request with its expected answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
     pub(super) name: Option<String>,
-    /// Instead of the file's.
+    /// Replaces the file's settings.
     pub(super) settings: Option<Settings>,
-    /// Over the file's.
+    /// Overrides the file's request.
     #[serde(default)]
     pub(super) request: Request,
     pub(super) expect: Spanned<Expected>,
@@ -163,7 +163,7 @@ pub(super) struct Millis(u64);
 const SOME_TIME: ProxyTime = ProxyTime(1_767_225_600_000);
 
 impl Request {
-    /// This, and what `other` says where this says nothing.
+    /// This request, with the values of `other` where this has none.
     pub(super) fn or(self, other: &Request) -> Request {
         let other = other.clone();
         Request {
@@ -213,7 +213,7 @@ impl Request {
         }
     }
 
-    /// What clients did lately and hold: it is the first try, where nothing is said of that, and nothing is held.
+    /// The recent activity of clients: by default this is the first try, and no lock is held.
     pub(super) fn history(&self) -> Pretended {
         let application = self.tries.unwrap_or(1);
         let holds = self.holds.clone().unwrap_or_default();
@@ -227,7 +227,7 @@ impl Request {
         }
     }
 
-    /// Who asks, where anything is said of that.
+    /// The client, if the request describes it.
     pub(super) fn describe(&self) -> Option<ClientDescription> {
         let client = self.client.clone()?;
         Some(ClientDescription {
@@ -240,11 +240,11 @@ impl Request {
     }
 }
 
-/// A value that is written as a text.
+/// A value that is written as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spelt<T>(T);
 
-/// What can be read from a text.
+/// A type that can be parsed from text.
 pub(super) trait FromText: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
@@ -279,7 +279,7 @@ impl<'de, T: FromText> Deserialize<'de> for Spelt<T> {
     }
 }
 
-/// The one of these that has this name.
+/// The value with this name.
 fn named<T: Copy>(text: &str, all: impl Iterator<Item = (T, &'static str)> + Clone) -> Result<T, String> {
     let found = all.clone().find(|(_, word)| *word == text);
     let known = || all.map(|(_, word)| word).collect::<Vec<_>>().join(", ");
@@ -355,7 +355,7 @@ impl FromText for ProxyTime {
 #[derive(Debug)]
 pub(super) struct Expected {
     answer: ExpectedAnswer,
-    /// The rule that reports, and refuses nothing.
+    /// The rule that only reports and refuses nothing.
     reports: Option<String>,
 }
 
@@ -366,11 +366,11 @@ enum ExpectedAnswer {
     PermitWith(Obligations),
     Deny {
         code: Reason,
-        /// Contained in the policy's words.
+        /// Part of the policy's words.
         hint: Option<String>,
         rule: Option<String>,
     },
-    /// The settings are rejected, in words that contain this.
+    /// The settings are rejected, in words that contain this text.
     Rejects(String),
     Fault(FaultKind),
 }
@@ -466,7 +466,7 @@ impl ExpectWritten {
     }
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Answer {
     Decided(Decision),
@@ -475,7 +475,7 @@ pub(super) enum Answer {
 }
 
 impl Expected {
-    /// Whether this is what was expected.
+    /// Whether the answer is the expected one.
     pub(super) fn is(&self, answer: &Answer) -> bool {
         let decision = match (answer, &self.answer) {
             (Answer::Rejected(words), ExpectedAnswer::Rejects(expected)) => return words.contains(expected),

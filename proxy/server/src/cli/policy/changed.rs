@@ -1,4 +1,4 @@
-//! Changes of answers, as a table.
+//! Changed answers, as a table.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use lockwarden_control::text::numbers::number;
 
 use crate::cli::output::{Screen, Table, plain};
 
-/// Applications of a change that a line shows.
+/// Applications shown per change.
 const SHOWN_APPLICATIONS: usize = 3;
 
 pub(super) fn changes_in_words(changes: &[Change]) -> String {

@@ -1,4 +1,4 @@
-//! `lockwarden policy check`: the policies of a configuration, as trying them out shows them. Neither Redis nor a proxy is asked.
+//! `lockwarden policy check`: the policies of a configuration, tested with sample requests. Needs neither Redis nor a proxy.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ struct Checked {
     version: String,
     sha256: String,
     judges: Vec<&'static str>,
-    /// The most that a sample request burnt, and what one may.
+    /// The most fuel that a sample request burnt, and the limit.
     most_fuel: u64,
     fuel_limit: u64,
 }

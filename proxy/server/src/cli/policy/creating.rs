@@ -1,4 +1,4 @@
-//! `lockwarden policy new`: a policy to begin with. What it writes are the examples of this repository, which the tests build.
+//! `lockwarden policy new`: creates a first policy. It writes the examples of this repository, which the tests build.
 
 use std::fs;
 use std::io::Write as _;
@@ -87,7 +87,7 @@ const EACH: &[NewFile] = &[
     (".gitignore", "build/\nnode_modules/\ntarget/\n*.wasm\n"),
 ];
 
-/// What the policy of the examples is called; a new one is called otherwise.
+/// The name of the policy in the examples; a new policy gets its own name.
 const EXAMPLE: &str = "team-naming";
 
 impl Language {
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// The copy of the SDK stands alone, so what it says of its dependencies is said again.
+    /// The copy of the SDK stands alone, so its dependencies are written a second time.
     #[test]
     fn the_sdk_of_a_new_policy_needs_what_this_one_needs() {
         let table = |text: &str| text.parse::<toml::Table>().unwrap();

@@ -1,4 +1,4 @@
-//! `lockwarden policy inspect`: what a module is, without running it.
+//! `lockwarden policy inspect`: describes a module without running it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ struct Inspected {
     for_debugging: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<Metadata>,
-    /// Why what its author says cannot be read.
+    /// Why the author's metadata cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_error: Option<String>,
 }

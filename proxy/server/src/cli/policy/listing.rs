@@ -1,4 +1,4 @@
-//! `lockwarden policy list`: what ships.
+//! `lockwarden policy list`: the built-in policies.
 
 use std::process::ExitCode;
 
@@ -17,13 +17,13 @@ pub(super) struct ListArgs {
     output: Output,
 }
 
-/// A policy that ships.
+/// A built-in policy.
 #[derive(Serialize)]
 struct Listed {
     policy: &'static str,
     version: &'static str,
     sha256: String,
-    /// A namespace that names no policies has it.
+    /// Used by a namespace that names no policies.
     by_default: bool,
     judges: Vec<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! The folder of a policy: `policy.toml` in it says what is built and what is told of it.
+//! The folder of a policy: its `policy.toml` sets what is built and describes the policy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::toml_file;
 use crate::cli::api_client::ApiError;
 
-/// The name of the file that makes a folder one of a policy.
+/// The file that marks a folder as a policy's.
 pub(super) const FILE: &str = "policy.toml";
 
 /// A language that policies are written in.
@@ -36,7 +36,7 @@ pub(super) struct Project {
     pub(super) language: Language,
     #[serde(default)]
     limits: Limits,
-    /// What it can be told, for `check` and `inspect`.
+    /// Its settings, for `check` and `inspect`.
     #[serde(default, rename = "setting")]
     settings: Vec<Said>,
     /// Keys that it permits.
@@ -44,7 +44,7 @@ pub(super) struct Project {
     samples: Vec<String>,
 }
 
-/// What is said of a setting, without a contradiction in it.
+/// The description of a setting, without contradictions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "SettingInfo")]
 struct Said(SettingInfo);
@@ -60,7 +60,7 @@ impl TryFrom<SettingInfo> for Said {
     }
 }
 
-/// A name that a chain can have.
+/// A name that is valid in a chain.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Name(pub(super) String);
@@ -107,18 +107,18 @@ impl TryFrom<String> for Deadline {
 }
 
 impl Project {
-    /// The one in this folder.
+    /// Reads the one in this folder.
     pub(super) fn read(folder: &Path) -> Result<Project, ApiError> {
         Ok(toml_file::read(&folder.join(FILE))?.0)
     }
 
-    /// Where its module is built to.
+    /// The path of its built module.
     pub(super) fn module(&self, folder: &Path) -> PathBuf {
         let file = format!("{}.wasm", self.name.0);
         if folder == Path::new(".") { file.into() } else { folder.join(file) }
     }
 
-    /// What is told of it.
+    /// Its description.
     pub(super) fn metadata(&self) -> Metadata {
         let Limits { memory, fuel, deadline } = &self.limits;
         Metadata {
@@ -137,7 +137,7 @@ impl Project {
     }
 }
 
-/// What `[[policy]]` has to say for these limits, a line each.
+/// The lines of `[[policy]]` for these limits.
 pub(super) fn limits_in_toml(limits: &NeededLimits) -> Vec<(&'static str, String)> {
     let NeededLimits { memory_bytes, fuel, deadline_ms } = limits;
     let memory = memory_bytes.map(|bytes| match bytes % (1 << 20) {

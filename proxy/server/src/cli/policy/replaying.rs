@@ -1,5 +1,5 @@
-//! `lockwarden policy replay`: what the policies of a configuration would have answered to the questions in an audit trail, and what of
-//! that is otherwise than it was. Neither Redis nor a proxy is asked.
+//! `lockwarden policy replay`: the answers of a configuration's policies to the questions in an audit trail, compared with the
+//! recorded ones. Needs neither Redis nor a proxy.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,11 +31,11 @@ use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
 
-/// Different changes that are told apart.
+/// Changes that are distinguished.
 const MAX_CHANGES: usize = 1_000;
 /// The user of a client that did not log in.
 const DEFAULT_USER: &str = "default";
-/// The longest owner token that one is made up for: a record may say any length.
+/// The longest owner token that is made up, bytes: a record may claim any length.
 const MAX_TOKEN: usize = 1 << 20;
 
 #[derive(Args, Debug)]
@@ -56,22 +56,22 @@ pub(super) struct ReplayArgs {
     output: Output,
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Debug, Default, Serialize)]
 struct Replayed {
     lines: u64,
-    /// No records: torn, or another program's.
+    /// Lines that are no records: torn, or from another program.
     passed_over: u64,
     questions: u64,
     /// The times of the first and the last line with a question, Unix ms.
     first: u64,
     last: u64,
     same: u64,
-    /// The answer depends on what an owner token says, which no record holds.
+    /// The answer depends on the content of an owner token, which no record holds.
     depends_on_token: u64,
-    /// Of namespaces that the configuration does not have, by name.
+    /// Questions of namespaces that the configuration does not have, by name.
     elsewhere: BTreeMap<String, u64>,
-    /// Questions that are no record of this form, and so were not asked.
+    /// Questions that do not have the form of this version, and so were not asked.
     unreadable: u64,
     changes: Vec<Change>,
 }
@@ -83,13 +83,13 @@ struct Asked {
     next: Option<NamespaceId>,
 }
 
-/// The chains that are asked, and the namespaces in their order.
+/// The chains to ask, and the namespaces in their order.
 struct Replay<'a> {
-    /// Of equal chains two, each with a history of its own: a question is asked with two owner tokens, and counts once.
+    /// Two equal chains, each with its own history: a question is asked with two owner tokens, and counts once.
     chains: [Chains; 2],
     namespaces: Vec<Asked>,
     only: Option<&'a str>,
-    /// The chains that are to be in force later are asked, whichever answered then.
+    /// Asks the chains under `next`, whichever chain answered then.
     asks_next: bool,
     found: Replayed,
     changes: Changes,
@@ -97,7 +97,7 @@ struct Replay<'a> {
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
     let (_host, config, generation) = load_policies_of(&args.config)?;
-    // Loaded a second time only for a history of its own.
+    // Loaded a second time only to have its own history.
     let other = match chain_names(&config).any(|(id, _)| generation.asks_history(id)) {
         true => Some(load_policies_of(&args.config)?),
         false => None,
@@ -151,13 +151,13 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
         Format::Json => output::json(&found),
         Format::Text => in_words(&found),
     })?;
-    // What was not asked may be otherwise.
+    // A question that was not asked may have another answer.
     let is_same = found.same == found.questions;
     Ok(if is_same { ExitCode::SUCCESS } else { exit_code::findings() })
 }
 
 impl Replay<'_> {
-    /// Takes one line; an error is the form of one that another lockwarden has written.
+    /// Handles one line; the error is the format number of a line that another version of lockwarden has written.
     fn line(&mut self, line: &[u8]) -> Result<(), u32> {
         self.found.lines += 1;
         let record = match serde_json::from_slice::<Record>(line) {
@@ -180,7 +180,7 @@ impl Replay<'_> {
                 self.found.first = record.at;
             }
             match chains {
-                // What the chain answered that was to be in force later is for that, where it is still to be.
+                // An answer of the chain under `next` is compared with that chain, if there still is one.
                 Some((_, next)) if self.asks_next || question.answer.next => self.ask(next, &record, question),
                 Some((chain, _)) => self.ask(chain, &record, question),
                 None => count(&mut self.found.elsewhere, &record.namespace),
@@ -194,7 +194,7 @@ impl Replay<'_> {
             self.found.unreadable += 1;
             return;
         };
-        // Where the owner token makes no difference, the second hears of a question only if that counts for later ones.
+        // If the owner token makes no difference, the second chain is asked only if the question counts for later ones.
         let counts = self.chains[0].generation().is_some_and(|generation| generation.asks_history(chain));
         let both = recorded.tokens.len() > 1 || counts;
         let mut asked = self.chains.iter_mut().zip(recorded.tokens.iter().cycle()).map(|(chains, token)| {
@@ -223,7 +223,7 @@ impl Replay<'_> {
     }
 }
 
-/// What a client is known as: a line leaves out what its name, user or address says already.
+/// The application of a client: a line omits it if the name, user or address says it already.
 fn application(client: &Client) -> String {
     let user = client.user.as_ref().filter(|user| *user != DEFAULT_USER);
     let named = [Some(&client.application), client.name.as_ref(), user, client.certificate.as_ref()];
@@ -231,17 +231,17 @@ fn application(client: &Client) -> String {
     named.cloned().unwrap_or_else(|| client.host())
 }
 
-/// A name as it was before it was spelled for people.
+/// A name before it was spelled for people.
 fn raw(text: &str) -> String {
     unspell(text).map_or_else(|| text.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A question as it was, but for the owner token.
+/// A recorded question, without its owner token.
 struct Recorded<'a> {
     operation: Operation,
     key: Vec<u8>,
     db: u32,
-    /// What stands for the owner token: two, so that a decision that depends on it is found.
+    /// Stand-ins for the owner token: two, so that a decision that depends on it is found.
     tokens: Vec<Option<Vec<u8>>>,
     proofs: Proofs,
     traits: Traits,
@@ -261,13 +261,13 @@ impl WhoAsks for Recorded<'_> {
 }
 
 impl<'a> Recorded<'a> {
-    /// `None` where a record says something that is none of the words.
+    /// `None` where a record contains an unknown word.
     fn of(record: &Record, asked: &'a Question) -> Option<Recorded<'a>> {
         let operation = Operation::from_text(&asked.operation).ok()?;
         let tokens = match asked.token_length {
             None => vec![None],
             Some(length) if length > MAX_TOKEN => return None,
-            // One that is too old to tell the class is taken for one of no special form.
+            // A record that is too old to have the class counts as one without a special form.
             Some(length) => {
                 stand_ins(asked.token_class.as_deref().unwrap_or("other"), length)?.map(Some).into_iter().collect()
             }

@@ -1,5 +1,5 @@
-//! `lockwarden policy rollout`: what the chains answer otherwise that a running proxy asks beside those in force, and the order whom
-//! they answer.
+//! `lockwarden policy rollout`: the differing answers of the chains that a running proxy evaluates beside those in force, and
+//! the order that sets their clients.
 
 use std::process::ExitCode;
 

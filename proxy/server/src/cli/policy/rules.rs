@@ -1,5 +1,5 @@
-//! `lockwarden policy rules`: which of the rules of namespaces (`[[namespace.rule]]`) never, always or no more refuse, and what
-//! two files say otherwise.
+//! `lockwarden policy rules`: the rules of namespaces (`[[namespace.rule]]`) that never, always or no longer refuse, and the
+//! differences between two files.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(super) struct RulesArgs {
     output: Output,
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub(super) fn rules_of(args: &RulesArgs) -> Result<ExitCode, ApiError> {
     match &args.diff {
         Some(old) => diff(args, old),
@@ -43,13 +43,13 @@ pub(super) fn rules_of(args: &RulesArgs) -> Result<ExitCode, ApiError> {
     }
 }
 
-/// The rules of one namespace, looked at.
+/// The examined rules of one namespace.
 #[derive(Serialize)]
 struct Explained<'a> {
     namespace: &'a str,
-    /// How many requests they were asked about.
+    /// The number of requests that they were asked about.
     requests: u64,
-    /// How many there would have been.
+    /// The number of possible requests.
     combinations: u64,
     rules: Vec<ExplainedRule<'a>>,
 }
@@ -58,7 +58,7 @@ struct Explained<'a> {
 struct ExplainedRule<'a> {
     rule: &'a str,
     asked: u64,
-    /// What it refuses, or would; of a rule that refuses nothing, where it wants something.
+    /// How often it refuses, or would; for a rule that refuses nothing, how often it has obligations.
     holds: u64,
     refused_before: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ impl ExplainedRule<'_> {
         }
     }
 
-    /// What a person should look at.
+    /// A result that a person should look at.
     fn finding(&self) -> Option<String> {
         let all = self.holds == self.asked;
         match (self.refuses, &self.behind) {
@@ -153,11 +153,11 @@ fn in_words(one: &Explained<'_>) -> String {
     text
 }
 
-/// A request on which two files say otherwise.
+/// A request on which two files differ.
 #[derive(Serialize)]
 struct Difference {
     namespace: String,
-    /// Of so many requests they were asked about.
+    /// The number of requests that they were asked about.
     requests: u64,
     differs: u64,
     request: String,
@@ -192,13 +192,13 @@ fn diff(args: &RulesArgs, old: &Path) -> Result<ExitCode, ApiError> {
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { exit_code::findings() })
 }
 
-/// The rules of a namespace; none where there is no such namespace.
+/// The rules of a namespace; empty if it does not exist.
 fn rules<'a>(config: &'a Config, name: &str) -> &'a [RuleConfig] {
     let namespace = config.namespaces.iter().find(|namespace| namespace.name == name);
     namespace.map_or(&[], |namespace| &namespace.rules)
 }
 
-/// The first request that two sets of rules answer otherwise, and how many they do.
+/// The first request on which two sets of rules differ, and the number of such requests.
 fn difference(namespace: &str, before: &[RuleConfig], after: &[RuleConfig]) -> Option<Difference> {
     let (old, new) = (looked(before), looked(after));
     let samples = samples(&[&old, &new]);
@@ -220,7 +220,7 @@ fn asked(samples: &Samples) -> u64 {
     samples.combinations().min(MAX_SAMPLES)
 }
 
-/// What the rules of a namespace answer.
+/// The answer of the rules of a namespace.
 struct Answer<'a> {
     refused: Option<&'a RuleConfig>,
     wants: Obligations,
@@ -249,7 +249,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// A request in words: what is usual is left out.
+/// A request in words, without usual values.
 fn request(sample: &Sample) -> String {
     const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
     let Sample { operation, key, db, ttl_ms, attempts, tries, remaining_ms, token, token_is_shared, .. } = sample;
@@ -285,7 +285,7 @@ fn request(sample: &Sample) -> String {
     words
 }
 
-/// A text, cut where it is long.
+/// A text, cut if it is long.
 fn quoted(text: &[u8]) -> String {
     const SHOWN: usize = 60;
     match text.get(..SHOWN) {

@@ -1,4 +1,4 @@
-//! A policy that is named on the command line.
+//! A policy named on the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,17 @@ use lockwarden_policy::{Limits, ModuleSource, PolicySource, builtin};
 use super::project::{FILE, Project};
 use crate::cli::api_client::ApiError;
 
-/// The policy that ships with lockwarden under this name; or else the file, with the limits that its author says it needs, which its
+/// The built-in policy with this name; otherwise the file, with the limits that its author says it needs, which its
 /// `[[policy]]` will give it.
 pub(super) fn source(module: &Path) -> PolicySource {
     of(module, ModuleSource::File(module.to_owned()))
 }
 
-/// The same of a module that may also be on a web server or in a registry.
+/// The same, for a module that may also be on a web server or in a registry.
 ///
 /// # Errors
-/// It is not there.
+///
+/// If it does not exist.
 pub(super) fn source_at(place: &Path, registry_auth_file: Option<&Path>) -> Result<PolicySource, ApiError> {
     let text = place.to_string_lossy();
     if !text.contains("://") {
@@ -39,7 +40,7 @@ fn of(module: &Path, is: ModuleSource) -> PolicySource {
     source.with_needed_limits()
 }
 
-/// What was built in this folder.
+/// The module that was built in this folder.
 pub(super) fn built_here() -> Result<PathBuf, ApiError> {
     let here = Path::new("");
     if !here.join(FILE).exists() {

@@ -1,4 +1,4 @@
-//! Files of an author's, in TOML: what is wrong in one is said at its place.
+//! TOML files of an author: an error names its place.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use crate::cli::api_client::ApiError;
 /// The longest file, bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Reads a file; returns its text, too.
+/// Reads a file; also returns its text.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<(T, String), ApiError> {
     let shown = path.display();
     let mut text = String::new();

@@ -1,11 +1,11 @@
-//! What a policy wants, spelt as case files and rules do.
+//! The obligations of a policy, spelled as in case files and rules.
 
 use std::fmt::Write as _;
 
 use lockwarden_control::text::durations::toml_duration;
 use lockwarden_lock::decision::Obligations;
 
-/// `permitted`, with what is asked for.
+/// `permitted`, with the obligations.
 pub(super) fn wants_in_words(wants: &Obligations) -> String {
     let Obligations { ttl_default_ms, ttl_cap_ms, keep_alive_ms, max_hold_ms, require, fence, .. } = wants;
     let duration = |ms: &Option<u64>| ms.map(toml_duration);
@@ -27,7 +27,7 @@ pub(super) fn wants_in_words(wants: &Obligations) -> String {
     words
 }
 
-/// The functions of a proxy that a module may call.
+/// The functions of the proxy that a module may call.
 pub(super) fn calls_in_words(calls: &[String]) -> String {
     if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") }
 }

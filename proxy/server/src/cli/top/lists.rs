@@ -1,4 +1,4 @@
-//! What the proxies say, as the lists of the screen. In a fleet each row names its proxy.
+//! The replies of the proxies, as the lists of the screen. In a fleet each row names its proxy.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::cli::fleet::Answers;
 use crate::cli::locks::list;
 use crate::cli::output::{Paint, ago, duration};
 
-/// What one proxy is asked for one look.
+/// The replies of one proxy to one query.
 pub(super) struct Look {
     pub(super) overview: Overview,
     pub(super) locks: Locks,
@@ -21,17 +21,17 @@ pub(super) struct Look {
 /// The lists, in the order of their tabs.
 pub(super) const LISTS: [&str; 3] = ["Locks", "Applications", "Refusals"];
 
-/// What the screen shows of one look.
+/// The content of the screen after one query.
 #[derive(Default)]
 pub(super) struct Shown {
     /// The figures at the top, the most important first.
     pub(super) figures: Vec<(String, Paint)>,
-    /// How many entries each list has in all, which may be more than are asked for.
+    /// The number of entries in each list, which may be more than were requested.
     pub(super) counts: [u64; 3],
     pub(super) tables: [Table; 3],
 }
 
-/// How many operations an application had done, and when, on the clock of its proxy.
+/// The operations of an application, and their time on its proxy's clock.
 pub(super) type Done = HashMap<(String, String), (u64, u64)>;
 
 const LEFT: Side = Side::Left;
@@ -72,11 +72,11 @@ const REFUSALS: &[(&str, Side, u8)] = &[
     ("POLICY", CUT, 5),
 ];
 
-/// The column that each list is sorted by at first, and whether from the largest on: problems, the busiest, the latest.
+/// The initial sort column of each list, and whether the largest come first: problems, the busiest, the latest.
 pub(super) const FIRST_SORT: [(&str, bool); 3] = [("STATE", false), ("OPS/S", true), ("WHEN", false)];
 
 impl Shown {
-    /// What these proxies say; `before` is what applications had done at the look before, and is brought up to date.
+    /// The lists of these proxies; `before` has the operations of applications at the previous query, and is updated.
     pub(super) fn of(answers: &Answers<Look>, before: &mut Done) -> Shown {
         let of_fleet = answers.are_of_fleet();
         let mut shown = Shown {
@@ -113,7 +113,7 @@ impl Shown {
             shown.counts[2] += look.refusals.len() as u64;
             locks.extend(look.locks.locks.iter().map(|lock| (proxy, lock)));
         }
-        // Of a fleet as of one: what is wrong first, then the oldest.
+        // For a fleet as for one proxy: problems first, then the oldest.
         locks.sort_by_key(|(_, lock)| (lock.state, lock.since));
         for (proxy, lock) in locks {
             let mut cells = row_of_lock(lock);
@@ -129,7 +129,7 @@ impl Shown {
 }
 
 fn empty(columns: &[(&'static str, Side, u8)], of_fleet: bool) -> Table {
-    // Whose row it is matters less than what it is where there is little room.
+    // On a narrow screen the proxy matters less than the rest of the row.
     let proxy = of_fleet.then_some(("PROXY", CUT, 8));
     let columns = proxy.iter().chain(columns);
     let columns = columns.map(|&(head, side, spare)| Column { head, side, spare });
@@ -169,7 +169,7 @@ fn figures(answers: &Answers<Look>) -> Vec<(String, Paint)> {
     figures
 }
 
-/// What a failover has brought about, where there is something.
+/// The effects of a failover, if any.
 fn of_failovers(overview: &Overview) -> Vec<(String, Paint)> {
     let mut figures = Vec::new();
     let mut add = |count: u64, words: &str, paint| {
@@ -189,7 +189,7 @@ fn of_failovers(overview: &Overview) -> Vec<(String, Paint)> {
     figures
 }
 
-/// The primary that sentinels name, where there are sentinels.
+/// The primary that sentinels name, if there are sentinels.
 fn primary(overview: &Overview) -> Option<(String, Paint)> {
     let sentinels = overview.backend.sentinels.as_ref()?;
     let primary = sentinels.primary.as_deref().unwrap_or("unknown");
@@ -209,7 +209,7 @@ fn row_of_lock(lock: &Lock) -> Vec<Cell> {
         0 => lock.key.clone(),
         db => format!("{} (db {db})", lock.key),
     };
-    // Those that run out first come first, those that never do last.
+    // Leases that run out first come first, those that never do come last.
     let ends = lock.ttl_left_ms.unwrap_or(u64::MAX);
     vec![
         Cell::text(key),
@@ -227,7 +227,7 @@ fn waiting(count: u64) -> Cell {
     noted(count, Paint::Doubtful)
 }
 
-/// A number that is coloured where it is not 0.
+/// A number that is coloured if it is not 0.
 fn noted(count: u64, paint: Paint) -> Cell {
     let cell = Cell::number(count, number(count));
     match count {
@@ -241,7 +241,7 @@ fn operations(application: &Application) -> u64 {
     usages.map(|usage| usage.operations).sum()
 }
 
-/// Operations a second, in tenths, since the look before; `None` where the count began anew.
+/// Operations a second, in tenths, since the previous query; `None` if the count was reset.
 fn rate(before: (u64, u64), now: (u64, u64)) -> Option<u64> {
     let done = now.0.checked_sub(before.0)?;
     let ms = now.1.checked_sub(before.1).filter(|ms| *ms > 0)?;

@@ -1,5 +1,5 @@
-//! What stands on the screen, and what the keys do: tabs, one list, the whole of the row that is chosen, what is wrong, the keys.
-//! Works at 80 columns and 24 lines and with less, down to nothing.
+//! The content of the screen, and the keys: tabs, one list, the selected row in full, errors, help for the keys. Works with 80
+//! columns and 24 lines and with less, down to nothing.
 
 use std::time::Instant;
 
@@ -21,31 +21,31 @@ use crate::cli::output::{Paint, duration, plain};
 
 /// The longest filter, characters.
 const MAX_FILTER: usize = 100;
-/// Lines for the row that is chosen, where the screen is high enough.
+/// Lines for the selected row, if the screen is high enough.
 const CHOSEN_LINES: u16 = 2;
-/// A screen of so many lines has them.
+/// The least number of lines of such a screen.
 const HIGH: u16 = 14;
-/// Lines for proxies that do not answer.
+/// Lines for proxies without a reply.
 const MAX_TROUBLES: usize = 3;
 
-/// What a key has done.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Changed,
-    /// Everything is to be drawn anew.
+    /// Everything has to be drawn again.
     Cleared,
-    /// Somebody has seen enough.
+    /// The user quits.
     Ended,
 }
 
-/// Where somebody is in one list.
+/// The position in one list.
 #[derive(Clone, Debug)]
 struct Place {
     sort: Sort,
-    /// The row that is chosen, by its place on the screen and by what it is about.
+    /// The selected row, by its place on the screen and by its name.
     chosen: usize,
     name: Option<String>,
-    /// The first row that is on the screen.
+    /// The first visible row.
     top: usize,
 }
 
@@ -54,19 +54,19 @@ pub(super) struct Board {
     colours: bool,
     shown: Shown,
     done: Done,
-    /// The look that is shown, or the one that has failed since.
+    /// The time of the query that is shown, or of a later failed one.
     looked: Instant,
     troubles: Vec<String>,
-    /// Nobody answered the last time, so what is shown is old.
+    /// The last query had no reply, so the shown data is old.
     is_old: bool,
     is_paused: bool,
     tab: usize,
     places: [Place; 3],
     filter: String,
     is_typing: bool,
-    /// The rows of the list that is shown, filtered and in order.
+    /// The rows of the current list, filtered and sorted.
     order: Vec<usize>,
-    /// Rows that the screen had room for when it was drawn last.
+    /// Rows that fitted at the last drawing.
     page: usize,
 }
 
@@ -90,7 +90,7 @@ impl Board {
         }
     }
 
-    /// Shows what was answered, unless that is held for the moment.
+    /// Shows the replies, unless the screen is paused.
     pub(super) fn show(&mut self, answers: &Answers<Look>) {
         let silent = answers.silent();
         self.troubles = silent.map(|(proxy, error)| format!("{proxy}: {error}")).collect();
@@ -107,7 +107,7 @@ impl Board {
         self.arrange();
     }
 
-    /// The one proxy did not answer: what it said before stays.
+    /// The only proxy did not reply: its last reply stays visible.
     pub(super) fn fail(&mut self, error: &ApiError) {
         self.troubles = vec![error.to_string()];
         self.is_old = true;
@@ -121,7 +121,7 @@ impl Board {
         }
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> After {
         let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -186,7 +186,7 @@ impl Board {
         let columns = self.table().columns.len().max(1);
         let step = if forwards { 1 } else { columns - 1 };
         let column = (self.places[self.tab].sort.column + step) % columns;
-        // Of numbers the large ones are what somebody looks for.
+        // A column of numbers begins with the largest.
         let descending = self.table().columns.get(column);
         let descending = descending.is_some_and(|column| column.side == Side::Right);
         self.places[self.tab].sort = Sort { column, descending };
@@ -214,7 +214,7 @@ impl Board {
         &self.shown.tables[self.tab]
     }
 
-    /// Puts the rows in order. A row that was chosen stays so, wherever it is now; at the top somebody looks at the top.
+    /// Sorts the rows. A selected row stays selected wherever it is now; a selection at the top stays at the top.
     fn arrange(&mut self) {
         let place = &self.places[self.tab];
         self.order = self.table().arranged(place.sort, &self.filter);
@@ -235,7 +235,7 @@ impl Board {
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
         let mut rows = Rows { left: area, high: area.height >= HIGH };
-        // The list gets what the others leave; on a low screen they leave it more.
+        // The list gets the space that the other parts leave; on a low screen they leave more.
         let head = rows.take_top(1);
         let tabs = rows.take_top(1);
         let help = rows.take_bottom(1);
@@ -271,7 +271,7 @@ impl Board {
                 (format!(" {} {name} {} ", at + 1, number(count)), style)
             })
             .collect();
-        // The one that is shown is seen however narrow it is.
+        // The current tab is visible on any width.
         if joined(parts.clone(), " ", width).spans.len() < parts.len() * 2 - 1 {
             parts.rotate_left(self.tab);
         }
@@ -309,7 +309,7 @@ impl Board {
         joined(parts.collect(), "  ", width)
     }
 
-    /// The row that is chosen with all its columns, also those for which there is no room.
+    /// The selected row with all its columns, also those without room in the list.
     fn chosen(&self) -> Paragraph<'static> {
         let place = &self.places[self.tab];
         let row = self.order.get(place.chosen);
@@ -391,7 +391,7 @@ impl Board {
     }
 }
 
-/// The lines that are not taken yet.
+/// The lines that are still free.
 struct Rows {
     left: Rect,
     high: bool,
@@ -427,7 +427,7 @@ fn heading(table: &Table, column: usize, sorted: Option<bool>, width: u16) -> ta
     })
 }
 
-/// As many parts as there is room for, from the first on.
+/// As many parts as fit, from the first on.
 fn joined(parts: Vec<(String, Style)>, between: &'static str, width: u16) -> Line<'static> {
     let mut line = Line::default();
     for (text, style) in parts {
@@ -446,7 +446,7 @@ fn joined(parts: Vec<(String, Style)>, between: &'static str, width: u16) -> Lin
     line
 }
 
-/// The text as far as it fits, with a mark where some is missing.
+/// The text as far as it fits, with a mark if some is missing.
 fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
     if Span::raw(text).width() <= width {
@@ -597,7 +597,7 @@ mod tests {
         assert!(drawn(&mut board, 100, 24)[3].contains(" - "));
         board.show(&look(35, 7000));
         assert!(drawn(&mut board, 100, 24)[3].contains(" 12.5 "));
-        // A proxy that was started again has counted anew.
+        // A restarted proxy has begun to count anew.
         board.show(&look(5, 9000));
         assert!(drawn(&mut board, 100, 24)[3].contains(" - "));
     }
@@ -613,7 +613,7 @@ mod tests {
         for _ in 0..2 {
             press(&mut board, KeyCode::Right);
         }
-        // By age: the other way round.
+        // By age, in reverse order.
         press(&mut board, KeyCode::Char('r'));
         let lines = drawn(&mut board, 80, 24);
         assert!(lines[2].contains("AGE ▲"), "{lines:#?}");

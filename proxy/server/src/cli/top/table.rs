@@ -1,5 +1,4 @@
-//! A list on the screen: rows under columns, sorted by one of them, filtered, and as many columns as there is room for. It
-//! draws nothing.
+//! A list for the screen: rows and columns, sorted by one column, filtered, with as many columns as fit. It draws nothing.
 
 use std::cmp::Ordering;
 
@@ -7,23 +6,23 @@ use ratatui_core::text::Span;
 
 use crate::cli::output::{Paint, plain};
 
-/// Between two columns.
+/// The space between two columns.
 const GAP: u16 = 2;
-/// The narrowest that a column is cut to.
+/// The least width to which a column is cut.
 const NARROWEST: u16 = 12;
-/// What a heading needs beside its word: a blank and the arrow of the column that is sorted by.
+/// The space that a heading needs beside its word: a blank and the sort arrow.
 const ARROW: u16 = 2;
 
-/// What is known of a column before any row.
+/// The fixed properties of a column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) head: &'static str,
     pub(super) side: Side,
-    /// Those with the largest number are left out first where the screen is narrow; 0 never is.
+    /// Columns with the largest number are left out first on a narrow screen; 0 is always shown.
     pub(super) spare: u8,
 }
 
-/// Where a column's texts stand, and whether they may be cut.
+/// The alignment of a column, and whether it may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Left,
@@ -33,12 +32,12 @@ pub(super) enum Side {
     Right,
 }
 
-/// One text, and what it is sorted by.
+/// A text with its sort value.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) paint: Paint,
-    /// `None`: by its text.
+    /// `None`: sorted by its text.
     number: Option<u64>,
     width: u16,
 }
@@ -48,7 +47,7 @@ impl Cell {
         Cell::new(text.as_ref(), None, Paint::Plain)
     }
 
-    /// A number in the words that people read.
+    /// A number, with its text for people.
     pub(super) fn number(number: u64, text: impl AsRef<str>) -> Cell {
         Cell::new(text.as_ref(), Some(number), Paint::Plain)
     }
@@ -67,13 +66,13 @@ impl Cell {
 /// One row.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// What it is about, from one look to the next.
+    /// The row's identity from one query to the next.
     pub(super) name: String,
     /// One for each column.
     pub(super) cells: Vec<Cell>,
 }
 
-/// Rows in the order in which they came.
+/// Rows in the given order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
@@ -88,7 +87,7 @@ pub(super) struct Sort {
 }
 
 impl Table {
-    /// The rows that contain the text, whatever its case, in this order. Rows that are alike stay as they came.
+    /// The rows that contain the text, ignoring case, in this order. Equal rows keep their order.
     pub(super) fn arranged(&self, sort: Sort, filter: &str) -> Vec<usize> {
         let filter = filter.to_lowercase();
         let contains = |row: &Row| {
@@ -110,7 +109,7 @@ impl Table {
         order
     }
 
-    /// Which columns fit into a line, and how wide each is.
+    /// The columns that fit into a line, with their widths.
     pub(super) fn fit(&self, shown: &[usize], width: u16) -> Vec<(usize, u16)> {
         let natural: Vec<u16> = (0..self.columns.len()).map(|column| self.natural(column, shown)).collect();
         let least = |column: usize| match self.columns[column].side {
@@ -127,7 +126,7 @@ impl Table {
             }
         }
         let mut fitted: Vec<(usize, u16)> = chosen.into_iter().map(|column| (column, natural[column])).collect();
-        // What is left to take away: the widest of those that may be cut first, then whatever is widest.
+        // If it is still too wide: first the widest column that may be cut, then the widest of all.
         for narrowest in [NARROWEST, 1] {
             loop {
                 let over = total(fitted.iter().map(|(_, width)| *width));
@@ -163,7 +162,7 @@ fn total(widths: impl Iterator<Item = u16>) -> u32 {
     with_gaps.sum::<u32>().saturating_sub(u32::from(GAP))
 }
 
-/// The blanks between two columns, for who draws them.
+/// The blanks between two columns, for the drawing code.
 pub(super) const fn gap() -> u16 {
     GAP
 }

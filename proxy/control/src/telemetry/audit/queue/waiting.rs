@@ -1,19 +1,19 @@
-//! Lines that wait to be written, and what else the thread that writes is told. `tests/wakeups` compiles this file with the
-//! types of loom and tries its steps in every order.
+//! The lines that wait to be written, and the other orders for the writing thread. `tests/wakeups` compiles this file
+//! with loom's types and tries its steps in every order.
 
 use std::time::{Duration, Instant};
 
 use crate::config::Limits;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How long the end of the process waits for the last records.
+/// How long the process waits for the last records when it ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(super) lines: Vec<u8>,
-    /// What waits longest waits since then.
+    /// Since when the oldest of them waits.
     pub(super) since: Option<Instant>,
     pub(super) lost: u64,
     reopen: Option<Limits>,
@@ -21,41 +21,40 @@ pub(crate) struct Queue {
     ended: bool,
 }
 
-/// What the thread that writes has to do.
+/// Work for the writing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Whole lines, one after the other.
     pub(crate) lines: Vec<u8>,
-    /// How many more there were for which there was no room.
+    /// The number of further lines for which there was no room.
     pub(crate) lost: u64,
-    /// The file is to be opened anew, with these limits from now on.
+    /// Reopen the file, and use these limits from now on.
     pub(crate) reopen: Option<Limits>,
-    /// This is the last.
+    /// This is the last work.
     pub(crate) stopping: bool,
 }
 
-/// The queue, and those who wait for it.
+/// The queue, and the condition for waiting on it.
 #[derive(Default)]
 pub(crate) struct Waiting {
     queue: Mutex<Queue>,
-    /// Something was put into the queue, or the thread that writes has ended.
+    /// Notified when something was put into the queue, and when the writing thread has ended.
     changed: Condvar,
 }
 
 impl Waiting {
-    /// Wakes the thread that writes: what was pushed is all for now.
+    /// Wakes the writing thread: all lines were pushed for now.
     pub(crate) fn wake(&self) {
         self.changed.notify_all();
     }
 
-    /// The file is to be opened anew, with these limits from now on.
+    /// Orders the file to be reopened, with these limits from now on.
     pub(crate) fn reopen(&self, limits: Limits) {
         self.queue().reopen = Some(limits);
         self.changed.notify_all();
     }
 
-    /// What there is to do; waits for something at most this long. Where records cannot be written,
-    /// they stay here.
+    /// Returns the next work, after waiting at most this long. While records cannot be written, they stay here.
     pub(crate) fn take(&self, patience: Duration, with_lines: bool) -> Work {
         let idle = |queue: &mut Queue| {
             let lines = with_lines && (!queue.lines.is_empty() || queue.lost > 0);
@@ -72,18 +71,18 @@ impl Waiting {
         work
     }
 
-    /// The last word of the thread that writes.
+    /// Called by the writing thread when it has ended.
     pub(crate) fn ended(&self) {
         self.queue().ended = true;
         self.changed.notify_all();
     }
 
-    /// Has everything written, as far as that is possible in a short time.
+    /// Waits until everything is written, as far as possible within a short time.
     pub(crate) fn stop(&self) {
         let mut queue = self.queue();
         queue.stopping = true;
         self.changed.notify_all();
-        // What cannot be written by then never will be; the log has said why.
+        // What is not written by then is lost; the log has said why.
         drop(self.changed.wait_timeout_while(queue, PATIENCE, |queue| !queue.ended));
     }
 

@@ -1,4 +1,4 @@
-//! Entries of the event log become lines.
+//! Turns entries of the event log into lines.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::text::escape::spell;
 use crate::text::numbers::utc;
 
 impl Record {
-    /// An entry as a line of the trail. `seq` is given where it is written.
+    /// An entry as a line of the trail. `seq` is set when the line is written.
     pub fn line(entry: &LockEvent) -> Record {
         let mut line = Record {
             v: VERSION,
@@ -32,7 +32,7 @@ impl Record {
         line
     }
 
-    /// An entry as the API tells it.
+    /// An entry as the API reports it.
     pub fn of(entry: &LockEvent) -> Record {
         let said = entry.verdict.as_ref();
         let marks = Marks::of(entry.happened);
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// The marks of a line that say more about what happened.
+/// The flags of a line that describe the event further.
 #[derive(Default)]
 struct Marks {
     kind: Option<&'static str>,
@@ -118,16 +118,16 @@ impl Marks {
 }
 
 impl Client {
-    /// Its address without the port: what `PeerAddress::host` says of it.
+    /// Its address without the port, as in `PeerAddress::host`.
     pub fn host(&self) -> String {
         match self.address.parse::<SocketAddr>() {
             Ok(address) => address.ip().to_canonical().to_string(),
-            // Behind a unix socket there is a process, as in unix:4242.
+            // A unix socket is followed by a process number, as in unix:4242.
             Err(_) => self.address.split(':').next().unwrap_or_default().to_owned(),
         }
     }
 
-    /// A client of the proxy, as the API tells it.
+    /// A client of the proxy, as the API reports it.
     pub fn of(caller: &Caller) -> Client {
         let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
         Client {
@@ -143,7 +143,7 @@ impl Client {
     }
 }
 
-/// Bytes as they are shown; nothing of none.
+/// Bytes in their printable form; `None` if there are none.
 fn text(bytes: &[u8]) -> Option<String> {
     (!bytes.is_empty()).then(|| spell(bytes))
 }

@@ -1,4 +1,4 @@
-//! Findings about how locks are used: they are counted and told, and change nothing.
+//! Findings about how locks are used: they are counted and reported, and change nothing.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,13 @@ use crate::state::effects;
 
 use super::Settled;
 
-/// What a record holds as the owner in a lock whose type has none: the type, which no client has as a value.
+/// The owner that a record names for a lock whose type has no owner: the type's name, which no client has as a value.
 const TYPES: [&[u8]; 5] = [b"hash", b"zset", b"list", b"set", b"stream"];
 
 impl Client {
-    /// A former holder acted while another holds the lock. A lease whose time is not over was given
-    /// back by other means, for example with its owner token over another connection: that is no
-    /// overlap. Returns whether it was one.
+    /// A former holder acted while another client holds the lock. A lease that was released by other means before its
+    /// time was over, for example with its owner token over another connection, is no overlap. Returns whether it was
+    /// one.
     pub(super) fn acted_late(&mut self, one: &Settled<'_>, late: bool, now: Instant) -> bool {
         if !late {
             return false;
@@ -40,9 +40,9 @@ impl Client {
         overlapped
     }
 
-    /// An acquire was refused, because the lock is held. `own`: this very connection holds it, so
-    /// several threads share it. A command on several locks is answered once for all of them, so what
-    /// the connection knows of each is asked, too.
+    /// An acquire was refused, because the lock is held. `own`: this very connection holds it, so several threads
+    /// share it. A command on several locks has one answer for all of them, so what the connection knows of each is
+    /// checked, too.
     pub(super) fn refused_the_lock(&mut self, one: &Settled<'_>, own: bool, active: &Active, now: Instant) {
         if own && self.evidence.own(one.key, now).is_some() {
             self.observed(Observation::SharedSession, one.target, active);
@@ -50,8 +50,8 @@ impl Client {
         self.evidence.refused(one.key, one.stored);
     }
 
-    /// A release or extension that met a lease, whether it was refused or not: one without an owner
-    /// token, by a connection that did not get the lock when it last tried, is found.
+    /// A release or extension met a lease, whether it was refused or not. Reports one without an owner token, from a
+    /// connection that did not get the lock when it last tried.
     pub(super) fn touched_the_lease(&mut self, one: &Settled<'_>, active: &Active) {
         let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
         if gives_back && one.tokenless && self.evidence.was_refused(one.key) {
@@ -59,8 +59,8 @@ impl Client {
         }
     }
 
-    /// A release that proved nothing, by a connection that neither took the lock nor tried to: where that
-    /// happens again and again, locks are taken by one process and given back by another.
+    /// A release proved nothing, and its connection neither took the lock nor tried to. If that happens again and
+    /// again, locks are taken by one process and released by another.
     pub(super) fn handed_over(&mut self, one: &Settled<'_>, reason: Reason, active: &Active, now: Instant) {
         let by_another = one.operation == Operation::Release
             && one.tokenless
@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// A lock was granted with a value: one that another client was granted lately is found.
+    /// A lock was granted with a value: reports a value that another client was granted lately.
     pub(super) fn uses_a_token(
         &mut self,
         one: &Settled<'_>,
@@ -98,7 +98,8 @@ impl Client {
         }
     }
 
-    /// A lease ran out that was this client's, or another one's of its identity, and the step was the first to notice.
+    /// A lease of this client, or of another client with its identity, ran out, and this step was the first to
+    /// notice.
     pub(super) fn ran_out_unnoticed(&mut self, one: &Settled<'_>, active: &Active) {
         let holder = match self.evidence.own(one.key, one.now.at) {
             Some(_) => Some(self.caller()),
@@ -114,12 +115,12 @@ impl Client {
         }
     }
 
-    /// Tells of a lease that this client has let run out, or another client of its identity: a release or an extension comes
-    /// after all. `is_its`: the step found that it is theirs.
+    /// Reports a lease that this client, or another client of its identity, has let run out: a release or an
+    /// extension comes after all. `is_its`: the step found that the lease is theirs.
     pub(super) fn comes_back_late(&mut self, one: &Settled<'_>, is_its: bool, active: &Active) {
         let now = one.now.at;
         let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
-        // One that is kept alive has another end than the connection knows.
+        // A lease that is kept alive ends at another time than the connection knows.
         let own = self.evidence.own(one.key, now).map(|own| own.grant);
         let current = self.shared.mirror.lease(one.key);
         let runs = current.is_some_and(|lease| Some(lease.grant) == own && lease.ends.is_none_or(|ends| ends > now));
@@ -128,9 +129,10 @@ impl Client {
         }
     }
 
-    /// What a guard said to a write, by the record of a lock: finds clients whose threads share connections, because a late
-    /// thread's write looks like the holder's then. The holder's own lease came after one on this connection that ran out and
-    /// was not given back; or another connection of this client is the holder, and the client owes a release.
+    /// What a guard decided about a write, by the record of a lock. This finds clients whose threads share
+    /// connections: there the write of a late thread looks like the holder's. Either the holder's own lease followed
+    /// one on this connection that ran out and was not released, or another connection of this client is the holder
+    /// and the client owes a release.
     pub(crate) fn judged_a_write(
         &mut self,
         verdict: Verdict,
@@ -144,7 +146,7 @@ impl Client {
         let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
         let is_found = match verdict {
             Verdict::Holder => self.evidence.overran(&key),
-            // A connection without a lease of its own is told so for that debt alone.
+            // A connection without a lease of its own gets this verdict for that debt alone.
             Verdict::Refused(Refusal::StaleFence) => {
                 let session = self.connection.peer().session;
                 record.is_some_and(|record| record.is_indebted && record.session != session)
@@ -164,8 +166,8 @@ impl Client {
         effects::observed(&self.shared, kind, key, self.caller(), active);
     }
 
-    /// The client closed its connection in order: leases that are meant to go on without it for
-    /// longer than the ceiling are found.
+    /// The client closed its connection in order: reports leases that are meant to go on without it for longer than
+    /// the ceiling.
     pub fn report_outlived(&mut self) {
         let (active, now) = (self.active(), Instant::now());
         let mut outlived = Vec::new();

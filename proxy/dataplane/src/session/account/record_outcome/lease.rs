@@ -21,7 +21,8 @@ use crate::state::effects;
 
 use super::{Settled, asked_end};
 
-/// Redis and the proxy reckon the age of one lease with this difference at most, but for the time that an answer took.
+/// The age of one lease by Redis's clock and by the proxy's differs by this at most, apart from the time that a reply
+/// took.
 const SAME_AGE: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -88,7 +89,8 @@ impl Client {
         );
     }
 
-    /// Whether the lease before had run out. Where no proxy has ended it before its time, a client of Redis itself has.
+    /// Whether the previous lease had run out. If it ended before its time, and through no proxy, a client of Redis
+    /// itself ended it.
     pub(super) fn ran_out_before(&self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) -> bool {
         let Ended::RanOut(since) = granted.ended else {
             return false;
@@ -110,8 +112,9 @@ impl Client {
         false
     }
 
-    /// What an answer means where the lease was not given back, says its record, and its time was not over: the lock was deleted around
-    /// all proxies. That is told as what it is, and is no lease that ran out; and a lease that is over is told once.
+    /// What an answer means if the record says that the lease was not released, and its time was not over: the lock
+    /// was deleted around all proxies. That is reported as a deletion, not as a lease that ran out; and the end of a
+    /// lease is reported once.
     pub(super) fn deleted_around(
         &mut self,
         key: &DbKey,
@@ -143,7 +146,7 @@ impl Client {
         Some(Answer { outcome, ..answer.clone() })
     }
 
-    /// A lock was granted to the first command of a connection: that may be all that its client is there for.
+    /// A lock was granted to the first command of a connection: its client may have connected only for that.
     pub(super) fn may_be_job(&mut self, one: &Settled<'_>, who: &Who, grant: Grant, endless: bool, active: &Active) {
         let rules = &one.allowed.rules;
         let lineage = self.connection.peer().lineage();
@@ -185,26 +188,27 @@ impl Client {
         }
         let grant = self.evidence.own(one.key, now).map(|own| own.grant);
         match grant.filter(|_| own) {
-            // Its terms are as they were, whatever is left of its TTL just now.
+            // Its terms are unchanged, whatever is left of its TTL now.
             Some(grant) if kept && asked_ms.is_none() && self.shared.renewals.keeps(one.key, grant) => {}
             Some(grant) => {
                 let who = self.connection.who();
                 self.keep(one, &who, grant, ttl_ms, kept, one.sent(now));
             }
-            // Another client's lease: its holder's session goes on keeping it alive.
+            // Another client's lease: its holder's session still keeps it alive.
             None if kept => {}
             None => self.shared.renewals.remove(one.key, None),
         }
     }
 
-    /// Keep-alive begins or ends with the terms of the lease, whose TTL began to run after `since`: replicas may have been waited for since.
+    /// Keep-alive begins or ends with the terms of the lease, whose TTL began to run after `since`: the wait for
+    /// replicas may lie in between.
     pub(super) fn keep(&self, one: &Settled<'_>, who: &Who, grant: Grant, ttl_ms: TtlMs, kept: bool, since: Instant) {
         if !kept || ttl_ms == TtlMs(0) {
             self.shared.renewals.remove(one.key, None);
             return;
         }
         let rules = &one.allowed.rules;
-        // Every renewal gives what the policy would give again: the default, or the ceiling.
+        // Every renewal sets again what the policy would give: the default, or the ceiling.
         let renewal = Renewal {
             lock: one.target.key.clone(),
             grant,
@@ -233,12 +237,12 @@ impl Client {
         self.shared.renewals.add(&self.holder, same_client, one.key.clone(), renewal, since);
     }
 
-    /// Whether the TTL is shorter than the one that was asked for, its grace left aside.
+    /// Whether the TTL, without its grace, is shorter than the one that was asked for.
     pub(super) fn clamped(&self, op: &LockOp, TtlMs(ttl_ms): TtlMs, one: &Settled<'_>) -> bool {
         let ttl_ms = ttl_ms.saturating_sub(one.allowed.rules.grace_ms);
         let cap = one.allowed.obligations.ttl_cap_ms;
         if let LockOp::Wrapped { .. } = op {
-            // An invented TTL is the default, one that was cut the ceiling.
+            // A TTL that the proxy made up is the default, one that was cut is the ceiling.
             return match &one.answer.outcome {
                 Outcome::Granted(Granted { kept, asked_ms, .. }) => {
                     *kept && cap == Some(ttl_ms) && asked_ms.0 != ttl_ms

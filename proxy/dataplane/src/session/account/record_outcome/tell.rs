@@ -1,4 +1,4 @@
-//! Counts what was decided, and leaves in the event log what came of each lock.
+//! Counts what was decided, and writes to the event log what became of each lock.
 
 use bytes::Bytes;
 use lockwarden_control::random::refusal_id;
@@ -18,7 +18,7 @@ use crate::session::judge::refusals::By;
 use super::Settled;
 
 impl Client {
-    /// What was done to a lock stands, and its record does not say so.
+    /// What was done to a lock stands, but its record does not show it.
     pub(super) fn could_not_record(&mut self, one: &Settled<'_>, error: &Bytes, active: &Active) {
         let details = active.namespace(one.target.namespace);
         let (operation, why) = (Some(one.operation), UnjudgedWhy::NoRights);
@@ -60,7 +60,7 @@ impl Client {
         (None, Verdict::permitted(decision))
     }
 
-    /// Leaves in the event log what came of one lock of a step.
+    /// Writes to the event log what became of one lock of a step.
     pub(super) fn tell_of(
         &self,
         one: &Settled<'_>,

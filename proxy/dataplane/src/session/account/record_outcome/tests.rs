@@ -1,5 +1,5 @@
-//! What every outcome of every operation means for the counters, the connection's evidence, keep-alive, the view of leases
-//! and the event log: `follows.txt` says it, a line for each.
+//! What every outcome of every operation means for the counters, the connection's evidence, keep-alive, the view of
+//! leases and the event log: `follows.txt` lists it, a line for each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -112,7 +112,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
     ]
 }
 
-/// The key of an event that only tells others apart.
+/// The key of an event that only separates others.
 const MARK: &str = "mark";
 
 /// Gives every event to the test.
@@ -286,7 +286,7 @@ async fn a_process_that_was_found_while_a_grant_was_on_its_way_is_added_to_the_r
     assert_eq!(keys, [b"lock:a"]);
 }
 
-/// The one who waited for a lock may hear of its grant before the one who gave it back hears that it has.
+/// The client that waited for a lock may hear of its grant before the client that released it hears of the release.
 #[test]
 fn a_release_that_is_heard_of_late_ends_nothing_of_the_next_lease() {
     let shared = state::for_tests(CONFIGURATION);
