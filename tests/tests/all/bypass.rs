@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockwarden_tests::cases::{Case, EVAL_SHA, EVAL_TEXT, FUNCTION, Facts, Form, Kind, Meaning, cases};
-use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, encode, is_whole_run_with_cluster, wait_for};
+use lockwarden_tests::{
+    Client, Proxy, ProxyBuilder, Redis, Reply, Server, encode, is_whole_run_with_cluster, wait_for,
+};
 
 mod barrier;
 mod frames;
@@ -31,6 +33,11 @@ fn plain(kind: Kind) -> String {
 /// alone.
 fn placed(name: &str) -> String {
     if is_whole_run_with_cluster() { format!("{name}{{k}}") } else { name.to_owned() }
+}
+
+/// A script of a client with one command over two slots ends all scripts of a node of Valkey 9.1, those of the tests as well.
+fn may_end_all_scripts() -> bool {
+    is_whole_run_with_cluster() && Server::under_test().name() == "Valkey"
 }
 
 /// Further keys in cases.
