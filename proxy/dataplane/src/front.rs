@@ -63,8 +63,8 @@ const READ_AHEAD: usize = 64 * 1024;
 const MAX_DUE: usize = 1024 * 1024;
 /// Bytes of requests that may wait for one leg to take them; beyond this limit no more are read.
 const MAX_UNSENT: usize = 1024 * 1024;
-/// Bytes of requests under way that are kept, in case they have to be sent to another server.
-const MAX_KEPT: usize = 64 * 1024;
+/// Bytes of requests under way that are kept, in case they have to be sent to another server. Beyond this limit requests wait.
+const MAX_KEPT: usize = 256 * 1024;
 /// Bytes of memory for them that are kept at rest; more is freed.
 const KEPT_AT_REST: usize = 512;
 /// How long a client gets to take some of its last replies before the connection is closed anyway.
@@ -278,7 +278,7 @@ impl Front {
         };
         match at {
             // In a pipeline the release of a lock comes after the writes that it guards, on whatever shard those are.
-            Ok(at) if self.waits_for_others(at) => return Ok(false),
+            Ok(at) if self.waits_for_others(at) || self.waits_for_room() => return Ok(false),
             Ok(at) => self.send(at),
             Err(error) => self.answer(error_frame(error)),
         }
@@ -451,6 +451,13 @@ impl Front {
         let is_other = |(other, leg): (usize, &Option<Leg>)| other != at && leg.as_ref().is_some_and(|leg| leg.due > 0);
         self.legs.iter().enumerate().any(is_other)
             && names_lock(&self.shared.active.load().namespaces, &self.inbox.request())
+    }
+
+    /// Whether the present request is to be kept and has no room yet. A client that does not take its replies is not held up: it may read
+    /// none before it has sent all its requests.
+    fn waits_for_room(&self) -> bool {
+        let bytes = self.kept.len() + self.inbox.request().frame().len();
+        bytes > MAX_KEPT && !self.kept.is_empty() && self.to_client.len() < MAX_UNREAD
     }
 
     /// Hands the request at the front of the inbox to a leg.

@@ -357,6 +357,31 @@ fn what_a_client_says_of_itself_is_known_on_every_shard() {
     client.sends(format!("GET {b}")).gets_error("NOAUTH");
 }
 
+#[test]
+fn a_long_pipeline_does_not_see_that_a_slot_has_moved() {
+    const REQUESTS: usize = 6_000;
+
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let client = proxy.client();
+    let key = cluster.locks_of(0, 1).swap_remove(0).replace("lock:", "key:");
+    let (slot, home) = (cluster.slot(&key), cluster.home_of(&key));
+    let value = "x".repeat(100);
+    let requests: Vec<u8> =
+        (0..REQUESTS).flat_map(|number| encode(&["SET", &format!("{{{key}}}{number}"), &value])).collect();
+    let (mut from, mut to) = (home, (home + 1) % 3);
+    for _ in 0..4 {
+        cluster.moves_slot(slot, from, to);
+        // Before the proxy has looked who has the slot.
+        client.write(&requests);
+        (0..REQUESTS).for_each(|_| client.then().gets("+OK"));
+        (from, to) = (to, from);
+    }
+}
+
 /// As rueidis does for a value that it keeps.
 #[test]
 fn the_next_command_is_tracked_wherever_it_goes() {
