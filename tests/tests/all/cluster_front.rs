@@ -575,6 +575,73 @@ fn a_client_that_looks_for_a_cluster_sees_one_node_that_has_all_slots() {
     assert!(end.stdout.contains("present = \"cluster\" is for a backend that is one"), "{end:?}");
 }
 
+/// StackExchange.Redis asks a server who it is before anything else, on two connections, and turns to the nodes that `CLUSTER NODES` names.
+/// It releases and extends a lock in a block, behind a look at the value.
+#[test]
+fn a_client_that_asks_the_server_who_it_is_stays_with_it() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).more("[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"cluster\"\n").start();
+    let port = proxy.cluster_address().port();
+    for is_presented in [false, true] {
+        let connect = || match is_presented {
+            true => Client::connect_plain(proxy.cluster_address()),
+            false => proxy.client(),
+        };
+        let (client, subscriber) = (connect(), connect());
+        client.write(
+            &[
+                "CLIENT SETNAME app",
+                "CONFIG GET timeout",
+                "CONFIG GET replica-read-only",
+                "CONFIG GET databases",
+                "INFO replication",
+                "INFO server",
+                "CLUSTER NODES",
+                "GET __Booksleeve_TieBreak",
+                "ECHO e4ff",
+            ]
+            .map(|line| encode(&lockwarden_tests::split_words(line)))
+            .concat(),
+        );
+        client.then().gets("+OK");
+        client.then().gets("[$7 timeout, $1 0]");
+        client.then().gets("[$17 replica-read-only, $3 yes]");
+        client.then().gets("[$9 databases, $2 16]");
+        assert!(client.then().text().contains("role:master\r\n"));
+        let mode = if is_presented { "redis_mode:cluster\r\n" } else { "redis_mode:standalone\r\n" };
+        let server = client.then().text().replace("server_mode:", "redis_mode:");
+        assert!(server.contains(mode), "{server}");
+        match is_presented {
+            true => assert!(client.then().text().contains(&format!(" 127.0.0.1:{port}@"))),
+            false => drop(client.then().gets_error("ERR This instance has cluster support disabled")),
+        }
+        client.then().gets("nil");
+        client.then().gets("$4 e4ff");
+        subscriber.pipelines(
+            &["CLIENT SETNAME app", "ECHO e4ff", "SUBSCRIBE __Booksleeve_MasterChanged"],
+            &["+OK", "$4 e4ff", "[$9 subscribe, $26 __Booksleeve_MasterChanged, :1]"],
+        );
+        let other = connect();
+        for lock in one_of_each(&cluster, "lock:") {
+            client.sends(format!("SET {lock} job-8c1f0a2e9b7d NX PX 9000")).gets("+OK");
+            other.sends(format!("SET {lock} job-51d2c03b77aa NX PX 9000")).gets("nil");
+            for (ends, reply) in [("PEXPIRE {} 8000", "[:1]"), ("DEL {}", "[:1]")] {
+                client.pipelines(&[&format!("WATCH {lock}"), &format!("GET {lock}")], &["+OK", "$16 job-8c1f0a2e9b7d"]);
+                client.pipelines(&["MULTI", &ends.replace("{}", &lock), "EXEC"], &["+OK", "+QUEUED", reply]);
+            }
+            other.sends(format!("SET {lock} job-51d2c03b77aa NX PX 9000")).gets("+OK");
+            client.pipelines(
+                &[&format!("WATCH {lock}"), &format!("GET {lock}"), "UNWATCH"],
+                &["+OK", "$16 job-51d2c03b77aa", "+OK"],
+            );
+            other.sends(format!("DEL {lock}")).gets(":1");
+        }
+    }
+}
+
 #[test]
 fn each_shard_is_checked() {
     if Cluster::is_lacking() {
