@@ -47,7 +47,7 @@ use crate::registry::clients::Holder;
 use crate::session::client::entry::Entry;
 use crate::session::enter::enter;
 use crate::session::transport::request_buffer::RequestBuffer;
-use crate::session::{Session, error_frame};
+use crate::session::{OK, Session, error_frame};
 use crate::state::ProxyState;
 use bound::{Block, Listening};
 use face::Face;
@@ -75,7 +75,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
 /// Redis's error for a slot that no node serves.
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
-const OK: &[u8] = b"+OK\r\n";
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// See the module.
@@ -462,9 +461,7 @@ impl Front {
 
     /// Hands the request at the front of the inbox to a leg.
     fn send(&mut self, at: usize) {
-        if let Some(ahead) = self.ahead.take() {
-            self.send_hidden(at, &ahead);
-        }
+        self.send_ahead(at);
         let shown = self.reply.next();
         let request = self.inbox.request();
         let frame = request.frame();
@@ -478,6 +475,13 @@ impl Front {
             leg.due += 1;
         }
         self.due.push_back(Due::Leg { at, shown, kept, looks: true, in_block: self.block.is_some() });
+    }
+
+    /// Sends what comes ahead of the next request, if anything does.
+    fn send_ahead(&mut self, at: usize) {
+        if let Some(ahead) = self.ahead.take() {
+            self.send_hidden(at, &ahead);
+        }
     }
 
     /// Has a leg execute a request for which the client gets no reply.

@@ -445,6 +445,9 @@ impl Session {
     }
 }
 
+/// An encoded `OK`.
+pub(crate) const OK: &[u8] = b"+OK\r\n";
+
 /// An encoded error line.
 pub(crate) fn error_frame(text: &str) -> BytesMut {
     let mut frame = BytesMut::new();

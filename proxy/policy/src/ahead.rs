@@ -51,7 +51,7 @@ pub fn compile_ahead() -> Result<Vec<u8>, AheadError> {
     let engine = engine::for_any_processor()?;
     let mut all = Vec::new();
     for policy in builtins() {
-        let code = loader::built_in_component(&engine, policy)?.serialize().map_err(AheadError::code)?;
+        let code = loader::built_in_code(&engine, policy)?;
         all.extend_from_slice(&sha256(policy.module));
         all.extend_from_slice(&(code.len() as u64).to_le_bytes());
         all.extend_from_slice(&code);

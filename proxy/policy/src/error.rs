@@ -34,15 +34,6 @@ pub enum AheadError {
     /// No policy.
     #[error(transparent)]
     Policy(#[from] LoadError),
-    /// No code.
-    #[error("the code of a policy cannot be had: {0}")]
-    Code(String),
-}
-
-impl AheadError {
-    pub(crate) fn code(error: wasmtime::Error) -> AheadError {
-        AheadError::Code(one_line(&format!("{error:#}")))
-    }
 }
 
 /// A policy or a chain that cannot be used. `place` is the module's file, or says that it is built

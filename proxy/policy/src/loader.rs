@@ -73,9 +73,11 @@ pub(crate) fn compile(
     Ok(Arc::new(Compiled { policy, asks_clients, asks_history, sha256, is_for_debugging, metadata }))
 }
 
-/// A policy that ships with the proxy, compiled.
-pub(crate) fn built_in_component(engine: &Engine, policy: &'static BuiltIn) -> Result<Component, LoadError> {
-    About::of(&PolicySource::built_in(policy)).component(engine, policy.module)
+/// The machine code of a policy that ships with the proxy.
+pub(crate) fn built_in_code(engine: &Engine, policy: &'static BuiltIn) -> Result<Vec<u8>, LoadError> {
+    let source = PolicySource::built_in(policy);
+    let about = About::of(&source);
+    about.component(engine, policy.module)?.serialize().map_err(|error| about.misfit(&error))
 }
 
 /// What a module contains about itself, read without running any of it.

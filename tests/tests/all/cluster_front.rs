@@ -591,7 +591,7 @@ fn a_client_that_asks_the_server_who_it_is_stays_with_it() {
             false => proxy.client(),
         };
         let (client, subscriber) = (connect(), connect());
-        client.write(
+        client.pipelines(
             &[
                 "CLIENT SETNAME app",
                 "CONFIG GET timeout",
@@ -602,13 +602,9 @@ fn a_client_that_asks_the_server_who_it_is_stays_with_it() {
                 "CLUSTER NODES",
                 "GET __Booksleeve_TieBreak",
                 "ECHO e4ff",
-            ]
-            .map(|line| encode(&lockwarden_tests::split_words(line)))
-            .concat(),
+            ],
+            &["+OK", "[$7 timeout, $1 0]", "[$17 replica-read-only, $3 yes]"],
         );
-        client.then().gets("+OK");
-        client.then().gets("[$7 timeout, $1 0]");
-        client.then().gets("[$17 replica-read-only, $3 yes]");
         let databases = cluster.node(0).client().sends("CONFIG GET databases").reply();
         assert_eq!(client.then().reply(), databases);
         assert!(client.then().text().contains("role:master\r\n"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use socket2::SockRef;
-use tokio::io::{Interest, ReadBuf, Ready};
+use tokio::io::{Interest, Ready};
 
 use super::buffer_pool::{give_back, move_front, open};
 use super::sleeper::{register, wake};
@@ -296,21 +296,6 @@ impl<S: AsRawFd> Pipe<S> {
             ready = writable, if interest.is_writable() => ready.map(|()| Ready::WRITABLE),
             () = self.has_error(), if interest.is_error() => Ok(Ready::ERROR),
         }
-    }
-
-    /// For readers that use tokio's traits.
-    pub(super) fn poll_read(&self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut half = lock(&self.from);
-        ready!(half.poll_ready(cx));
-        if half.bytes.is_empty() {
-            return Poll::Ready(half.end().map(drop));
-        }
-        // The room is not zeroed first, as there are many small reads.
-        let bytes = half.bytes.len().min(buffer.remaining());
-        buffer.put_slice(&half.bytes[..bytes]);
-        half.bytes.advance(bytes);
-        half.was_read();
-        Poll::Ready(Ok(()))
     }
 
     /// The byte that would be read next; `None` at the end.

@@ -272,7 +272,12 @@ impl AsyncRead for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Pipe(pipe) => pipe.poll_read(cx, buffer),
+            Stream::Pipe(pipe) => {
+                ready!(pipe.poll_read_ready(cx))?;
+                let read = pipe.try_read(buffer.initialize_unfilled())?;
+                buffer.advance(read);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }

@@ -121,13 +121,9 @@ impl Front {
     /// Has a server begin the block. Commands are queued only after that: otherwise they would be executed at once.
     /// An error is the server's.
     async fn opens_block(&mut self, at: usize) -> Result<Result<(), String>, Over> {
-        self.settle().await?;
         // CLIENT CACHING before MULTI is for the whole block.
-        if let Some(ahead) = self.ahead.take()
-            && self.ask_aside(at, &ahead).await?.starts_with(b"-")
-        {
-            return Err(self.is_unlike(at));
-        }
+        self.send_ahead(at);
+        self.settle().await?;
         let reply = self.ask_aside(at, MULTI).await?;
         Ok(match reply.strip_prefix(b"-") {
             Some(error) => Err(String::from_utf8_lossy(error).trim_end().to_owned()),

@@ -85,24 +85,27 @@ impl Front {
     /// only after that, because a lock was taken meanwhile, the error says how many were emptied.
     pub(super) async fn flush_every(&mut self) -> Result<(), Over> {
         let frame = self.request_frame();
-        for is_trying in [true, false] {
-            self.socket.tries(is_trying);
-            let told = self.told_by_every(&frame).await;
-            self.socket.tries(false);
-            let Some(replies) = told? else {
-                return Ok(());
-            };
-            let (refused, done): (Vec<&Bytes>, Vec<&Bytes>) = replies.iter().partition(|reply| reply.starts_with(b"-"));
-            match refused.first() {
-                None if is_trying => continue,
-                None => self.answer(OK),
-                Some(error) if is_trying || done.is_empty() => self.answer((*error).clone()),
-                Some(error) => {
-                    let error = String::from_utf8_lossy(&error[1..]);
-                    self.answer(error_frame(&format!("{} done={} of={}", error.trim_end(), done.len(), replies.len())));
-                }
-            }
+        self.socket.tries(true);
+        let tried = self.told_by_every(&frame).await;
+        self.socket.tries(false);
+        let Some(tried) = tried? else {
             return Ok(());
+        };
+        if let Some(refused) = tried.iter().find(|reply| reply.starts_with(b"-")) {
+            self.answer(refused.clone());
+            return Ok(());
+        }
+        let Some(replies) = self.told_by_every(&frame).await? else {
+            return Ok(());
+        };
+        let (refused, done): (Vec<&Bytes>, Vec<&Bytes>) = replies.iter().partition(|reply| reply.starts_with(b"-"));
+        match refused.first() {
+            None => self.answer(OK),
+            Some(&error) if done.is_empty() => self.answer(error.clone()),
+            Some(error) => {
+                let error = String::from_utf8_lossy(&error[1..]);
+                self.answer(error_frame(&format!("{} done={} of={}", error.trim_end(), done.len(), replies.len())));
+            }
         }
         Ok(())
     }

@@ -29,13 +29,10 @@ use crate::session::client::block::Place;
 use crate::session::step::awaited::{Look, Queued, QueuedStep, StateChange};
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
-use crate::session::{Session, error_frame};
+use crate::session::{OK, Session, error_frame};
 
 /// The policy name under which decisions about many keys at once are counted: they come from no chain.
 const POLICY: &str = "lockwarden";
-
-/// The reply for an emptied database.
-const DONE: &[u8] = b"+OK\r\n";
 
 /// What became of a command that can erase locks, for the log.
 #[derive(Clone, Copy)]
@@ -152,7 +149,7 @@ impl Session {
     ) -> Result<(), End> {
         flush.only_looks = self.transport.is_trying();
         if flush.only_looks && flush.lenient {
-            self.reply(&BytesMut::from(DONE), muted);
+            self.reply(&BytesMut::from(OK), muted);
             return Ok(());
         }
         // In a block, a script that Redis refuses would spoil the block.
@@ -276,7 +273,7 @@ impl Client {
                 }
                 self.encoded(&Value::Error(error))
             }
-            FlushAnswer::Run(..) if flush.only_looks => BytesMut::from(DONE),
+            FlushAnswer::Run(..) if flush.only_looks => BytesMut::from(OK),
             FlushAnswer::Run(native, found) => {
                 let db = (!flush.all).then(|| self.connection.db());
                 self.shared.mirror.forget(db, begun);

@@ -16,7 +16,6 @@ use lockwarden_resp::{Protocol, Request};
 
 use crate::backend::profile::Login;
 use crate::holders::handover::Ended;
-use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::client::block::Place;
 use crate::session::client::connection_state::ReplyMode;
@@ -25,6 +24,7 @@ use crate::session::step::awaited::{Look, StateChange, Tracking};
 use crate::session::transport::pushes::Channels;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted, maintenance_notices};
+use crate::session::{OK, Session};
 
 impl Session {
     pub(crate) async fn session_verb(
@@ -146,7 +146,7 @@ impl Session {
         self.client.connection.block = None;
         // On Redis it would close the connection that all these clients share.
         if self.transport.is_shared() {
-            self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
+            self.answer_locally(BytesMut::from(OK), muted);
         } else {
             self.transport.forward(pass, muted);
         }
@@ -343,7 +343,7 @@ impl Session {
         }
         if mode == ReplyMode::On {
             // Redis answers this in every mode.
-            self.transport.answer(Bytes::from_static(b"+OK\r\n"));
+            self.transport.answer(Bytes::from_static(OK));
         }
         Ok(())
     }
