@@ -11,8 +11,10 @@ mod block;
 mod bound;
 mod connection;
 mod face;
+mod farewell;
 mod follow;
 mod leg;
+mod legs;
 mod listen;
 mod route;
 mod said;
@@ -30,7 +32,7 @@ use lockwarden_control::config::Advertise;
 use lockwarden_control::net::arrival::Arrival;
 use lockwarden_control::net::buffer_pool::{give_back, put};
 use lockwarden_control::net::peer::PeerAddress;
-use lockwarden_control::net::pipe::{ClientSocket, Pipe};
+use lockwarden_control::net::pipe::ClientSocket;
 use lockwarden_control::net::stream::{Stream, poll_read};
 use lockwarden_control::net::wakeup::Wakeup;
 use lockwarden_control::random;
@@ -41,13 +43,10 @@ use lockwarden_lock::token::SessionId;
 use lockwarden_resp::{Protocol, ReplyError, Request, RequestDecoder, RequestError, RequestLimits, Step};
 
 use crate::backend::BackendError;
-use crate::backend::cluster::{ClusterMap, ShardId};
 use crate::registry::buffer_memory::Account;
 use crate::registry::clients::Holder;
-use crate::session::client::entry::Entry;
-use crate::session::enter::enter;
 use crate::session::transport::request_buffer::RequestBuffer;
-use crate::session::{OK, Session, error_frame};
+use crate::session::{OK, error_frame};
 use crate::state::ProxyState;
 use bound::{Block, Listening};
 use face::Face;
@@ -67,12 +66,8 @@ const MAX_UNSENT: usize = 1024 * 1024;
 const MAX_KEPT: usize = 256 * 1024;
 /// Bytes of memory for them that are kept at rest; more is freed.
 const KEPT_AT_REST: usize = 512;
-/// How long a client gets to take some of its last replies before the connection is closed anyway.
-const LAST_REPLIES: Duration = Duration::from_secs(5);
-/// How often to check whether a shard is served, and (the second) whether an ended leg still has leases of the
-/// client.
+/// How often to check whether a shard is served.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
 /// Redis's error for a slot that no node serves.
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
@@ -325,124 +320,6 @@ impl Front {
 
     fn route_of(&self, request: &Request<'_>) -> Route {
         route(request, || self.shared.backend.server.commands().clone())
-    }
-
-    /// The leg to the shard that has this slot, where there is one.
-    fn leg_of(&self, slot: u16) -> Option<usize> {
-        self.leg_to(self.shared.shards.map()?.home(slot)?)
-    }
-
-    fn leg_to(&self, shard: ShardId) -> Option<usize> {
-        let is_it = |leg: &Option<Leg>| leg.as_ref().is_some_and(|leg| leg.shard.backend.shard == shard && !leg.ended);
-        self.legs.iter().position(is_it)
-    }
-
-    /// The leg to the shard that has this slot, waiting for it if need be. An error is for the client.
-    async fn reach(&mut self, slot: u16) -> Result<Result<usize, &'static str>, Over> {
-        let at = self.wait_for_leg(|map| map.home(slot)).await?;
-        Ok(at.ok_or(NOT_SERVED))
-    }
-
-    /// The leg to this shard, waiting for it if need be; `None` if the shard is not served.
-    async fn wait_for_leg(&mut self, shard: impl Fn(&ClusterMap) -> Option<ShardId>) -> Result<Option<usize>, Over> {
-        let since = tokio::time::Instant::now();
-        loop {
-            let id = self.shared.shards.map().and_then(|map| shard(map));
-            if let Some(shard) = id.and_then(|id| self.shared.shards.get(id))
-                && let Some(at) = self.leg_for(&shard).await?
-            {
-                return Ok(Some(at));
-            }
-            if since.elapsed() >= self.shared.moving_patience {
-                return Ok(None);
-            }
-            self.want_map();
-            self.rest(LOOK_EVERY).await?;
-        }
-    }
-
-    /// The leg to a shard, opened if need be; `None` while the shard is not served.
-    async fn leg_for(&mut self, shard: &Arc<ProxyState>) -> Result<Option<usize>, Over> {
-        if let Some(at) = self.leg_to(shard.backend.shard) {
-            return Ok(Some(at));
-        }
-        if !shard.is_served() {
-            return Ok(None);
-        }
-        match self.open_leg(shard).await {
-            Ok(at) => self.introduce(at).await.map(|()| Some(at)),
-            Err(error) => {
-                tracing::debug!(peer = %self.peer, %error, "a leg to a shard could not be opened");
-                Ok(None)
-            }
-        }
-    }
-
-    /// The leg for requests that name no key.
-    async fn home(&mut self) -> Result<usize, Over> {
-        let is_open = |at: &usize| self.legs[*at].as_ref().is_some_and(|leg| !leg.ended);
-        if let Some(at) = self.home.filter(is_open).or_else(|| (0..self.legs.len()).find(is_open)) {
-            self.home = Some(at);
-            return Ok(at);
-        }
-        let at = self.open_home().await.map_err(|_| Over::Backend)?;
-        self.introduce(at).await?;
-        Ok(at)
-    }
-
-    /// Repeats to a session that was just opened what the client has said of itself. Nothing else is sent there
-    /// before all of it was accepted.
-    async fn introduce(&mut self, at: usize) -> Result<(), Over> {
-        let said: Vec<Bytes> = self.said.frames().cloned().collect();
-        for frame in said {
-            if self.ask_aside(at, &frame).await?.starts_with(b"-") {
-                return Err(self.is_unlike(at));
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens a leg to a shard that is served and has slots; different clients get different shards.
-    async fn open_home(&mut self) -> Result<usize, BackendError> {
-        let map = self.shared.shards.map().map(|map| map.slots()).unwrap_or_default();
-        let mut served = self.shared.shards.each();
-        served.retain(|shard| shard.is_served() && map.has_slots(shard.backend.shard));
-        if served.is_empty() {
-            return Err(BackendError::NoNode("no primary of the cluster is served".to_owned()));
-        }
-        let [first, ..] = random::sixteen();
-        let mut last = BackendError::NoNode("no primary of the cluster is served".to_owned());
-        for step in 0..served.len() {
-            let shard = served[(usize::from(first) + step) % served.len()].clone();
-            match self.open_leg(&shard).await {
-                Ok(at) => {
-                    self.home = Some(at);
-                    return Ok(at);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    /// Opens a leg. Its session must still be told what the client has said of itself.
-    async fn open_leg(&mut self, shard: &Arc<ProxyState>) -> Result<usize, BackendError> {
-        let (link, entry) = enter(shard, &self.arrival).await?;
-        if self.legs.iter().all(Option::is_none) && self.left.is_empty() {
-            let has_user = matches!(entry, Entry::User { .. });
-            self.said.must_log_in = !has_user && (entry.is_strict() || shard.backend.server.wants_password());
-        }
-        let (near, far) = Pipe::pair(&self.socket);
-        let pipe = Stream::Pipe(Box::new(far));
-        let session = Box::new(Session::new(shard.clone(), pipe, link, self.arrival.clone(), entry, self.id));
-        let leg = Leg::new(shard.clone(), session.client.connection.peer().holder.clone(), near);
-        tokio::task::spawn_local(session.serve_to_end(BytesMut::new()));
-        let at = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());
-        match self.legs.get_mut(at) {
-            Some(place) => *place = Some(leg),
-            None => self.legs.push(Some(leg)),
-        }
-        Ok(at)
     }
 
     /// Whether the present request is about a lock while other requests of this client are under way on other shards.
@@ -824,88 +701,6 @@ impl Front {
             self.flush()?;
             self.wait().await?;
         }
-    }
-
-    /// Ends the client's connection, and waits until its sessions have ended.
-    async fn finish(mut self: Box<Self>, over: Over) {
-        match over {
-            Over::Client(why) => self.close_legs(why),
-            Over::Evicted => {
-                self.to_client = BytesMut::new();
-                self.close_legs(Some(io::ErrorKind::ConnectionAborted));
-            }
-            Over::Done => {
-                self.last_replies().await;
-                self.close_legs(None);
-            }
-            Over::Backend => {
-                self.last_replies().await;
-                // The client is told, as it would be by Redis. Until it closes its own end it counts as present, and
-                // its locks are kept alive.
-                let _ = self.socket.stream().shutdown_write();
-                self.socket.was_told_goodbye();
-                self.wait_for_holder().await;
-                self.close_legs(None);
-            }
-        }
-        let mut legs: Vec<Leg> = self.legs.drain(..).flatten().chain(self.left.drain(..)).collect();
-        let all_gone = poll_fn(|cx| {
-            legs.retain_mut(|leg| {
-                while let Poll::Ready(Ok(1..)) = leg.pipe.poll_take(&mut leg.from, cx) {
-                    leg.from.clear();
-                }
-                leg.pipe.poll_alone(cx).is_pending()
-            });
-            if legs.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        });
-        all_gone.await;
-    }
-
-    fn close_legs(&mut self, why: Option<io::ErrorKind>) {
-        for leg in self.legs.iter().flatten().chain(&self.left) {
-            leg.pipe.close(why);
-        }
-    }
-
-    /// Writes the replies that are there for the client; replies that are due and have not come are lost.
-    async fn last_replies(&mut self) {
-        let writing = async {
-            while !self.to_client.is_empty() {
-                if self.flush().is_err() {
-                    return;
-                }
-                if !self.to_client.is_empty() && poll_fn(|cx| self.socket.stream().poll_write_ready(cx)).await.is_err()
-                {
-                    return;
-                }
-            }
-        };
-        // A client that takes nothing any more is closed anyway.
-        let _ = tokio::time::timeout(LAST_REPLIES, writing).await;
-    }
-
-    /// Waits as long as sessions hold leases of a client that sends nothing more.
-    async fn wait_for_holder(&mut self) {
-        let mut drain = self.shared.drain.subscribe();
-        let mut legs: Vec<Leg> = self.legs.drain(..).flatten().chain(self.left.drain(..)).collect();
-        while !*drain.borrow() {
-            let (holding, others): (Vec<Leg>, Vec<Leg>) = legs.into_iter().partition(Leg::holds);
-            legs = holding;
-            for leg in others {
-                leg.pipe.close(None);
-                self.left.push(leg);
-            }
-            if legs.is_empty() {
-                return;
-            }
-            let stirs = poll_fn(|cx| self.socket.stream().poll_peek(cx));
-            tokio::select! {
-                _ = stirs => break,
-                _ = drain.changed() => {}
-                () = tokio::time::sleep(LOOK_FOR_LEASES) => {}
-            }
-        }
-        self.left.extend(legs);
     }
 
     /// The error for keys in several slots, or on several shards. Counted.
