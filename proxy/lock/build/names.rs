@@ -1,6 +1,6 @@
 //! Names in capitals for fields of records and for numbers, which `prelude.lua` explains. No script has an offset of its own.
 
-use crate::record::{DEBT, Field, HEAD, NUMBERS, PART, RECORD, REST, WHO};
+use crate::record::{DEBT, Field, HEAD, NUMBERS, RECORD, REST, WHO};
 
 use super::tokens::Token;
 
@@ -65,7 +65,6 @@ fn span(path: &[&str]) -> Option<(usize, Option<usize>)> {
         ["WHO", fields @ ..] => (&WHO, fields),
         ["HEAD", fields @ ..] => (&HEAD, fields),
         ["DEBT", fields @ ..] => (&DEBT, fields),
-        ["PART", fields @ ..] => (&PART, fields),
         fields => (&RECORD, fields),
     };
     match fields {

@@ -46,9 +46,6 @@ pub const WHO: [Field; 5] =
 pub const HEAD: [Field; 5] =
     [("GRANT", RANDOM), ("SESSION", RANDOM), ("CLIENT", HASH), ("PROCESS", HASH), ("DEBT", REST)];
 
-/// A group's arguments for a lock that is released or extended.
-pub const PART: [Field; 4] = [("GRANT", RANDOM), ("KEPT", LETTER), ("TERMS", LETTER), ("VALUE", REST)];
-
 /// One release debt.
 pub const DEBT: [Field; 4] = [("LETTER", LETTER), ("CLIENT", HASH), ("PROCESS", HASH), ("ENDS", MS)];
 

@@ -9,12 +9,15 @@ use smallvec::SmallVec;
 
 use super::step::Step;
 use super::{Form, Plan, Text};
-use crate::record::MAX_STORED_TOKEN;
+use crate::record::{KEPT, MAX_STORED_TOKEN, NO_FLAGS, RECORD};
 use crate::scripts::{self, Script};
 use crate::token::Grant;
 
 /// The most steps in one group: this many keep Redis busy for about 150 µs.
 const MOST_IN_GROUP: usize = 32;
+
+/// The position of a record's flags, behind version and state.
+const FLAGS_AT: usize = RECORD[0].1 + RECORD[1].1;
 
 /// The group's answer for a step that must be sent alone: nothing was done for it.
 pub const SENT_ALONE: &[u8] = b"$1\r\n-\r\n";
@@ -34,8 +37,12 @@ struct Member<'a> {
     kind: Kind,
     lock: &'a [u8],
     record: &'a [u8],
-    /// The first arguments after its keys.
-    words: [&'a [u8]; 7],
+    /// TTL, requested TTL and the TTL of the record; then the record's flags, or the flag that a new TTL adds. Nothing for
+    /// a release.
+    terms: [&'a [u8]; 4],
+    /// What no other step has: the beginning of the record and the value; or the grant and the value that the command
+    /// compares, if it does.
+    own: [&'a [u8]; 2],
 }
 
 impl<'a> Member<'a> {
@@ -50,87 +57,68 @@ impl<'a> Member<'a> {
         let is = |one: &'static Script| std::ptr::eq(*script, one);
         let [_, _, keys] = plan.one_lock?;
         let words = words(plan.tail.get(keys..)?);
-        let kind = if is(&scripts::ACQUIRE) && is_usual_acquire(&words) {
-            Kind::Acquire
-        } else if is(&scripts::RELEASE) && is_usual_release(&words) {
-            Kind::Release
-        } else if is(&scripts::EXTEND) && is_usual_extension(&words) {
-            Kind::Extend
+        let (kind, terms, own) = if is(&scripts::ACQUIRE) {
+            usual_acquire(&words)?
+        } else if is(&scripts::RELEASE) {
+            usual_release(&words)?
+        } else if is(&scripts::EXTEND) {
+            usual_extension(&words)?
         } else {
             return None;
         };
-        let mut first: [&[u8]; 7] = [b""; 7];
-        first.iter_mut().zip(&words).for_each(|(place, word)| *place = word);
-        Some(Member { kind, lock, record, words: first })
+        Some(Member { kind, lock, record, terms, own })
     }
 
-    /// TTL, requested TTL, and the TTL of the record.
-    fn terms(&self) -> &[&'a [u8]] {
-        match self.kind {
-            Kind::Acquire => &self.words[2..5],
-            Kind::Release => &[],
-            Kind::Extend => &self.words[4..7],
-        }
-    }
-
-    /// Writes its arguments for the group; `terms` says which of them are its own.
-    fn put(&self, terms: u8, step: &mut Step) {
-        let mut part: SmallVec<[u8; 96]> = SmallVec::new();
-        match self.kind {
-            Kind::Acquire => {
-                let [value, front, ..] = self.words;
-                part.extend_from_slice(front);
-                part.push(terms);
-                step.bytes(&part);
-                step.bytes(value);
-            }
-            Kind::Release | Kind::Extend => {
-                let [flags, grant, claim, ..] = self.words;
-                part.extend_from_slice(grant);
-                part.push(if flags.contains(&b'A') { b'A' } else { b'-' });
-                part.push(terms);
-                if flags.contains(&b'c') {
-                    part.extend_from_slice(claim);
-                }
-                step.bytes(&part);
-            }
-        }
+    /// What it has in common with the other steps of its run.
+    fn run(&self) -> (Kind, [&'a [u8]; 4]) {
+        (self.kind, self.terms)
     }
 }
+
+type Usual<'a> = Option<(Kind, [&'a [u8]; 4], [&'a [u8]; 2])>;
 
 /// A free lock is taken with a TTL in ms and a token from the clock; in any other case, the answer only says that it is
 /// held.
-fn is_usual_acquire(words: &Words<'_>) -> bool {
-    let [value, _, ttl, _, _, fence, flags, ..] = words[..] else {
-        return false;
+fn usual_acquire<'a>(words: &Words<'a>) -> Usual<'a> {
+    let [value, front, ttl, asked, record_ttl, fence, flags, ..] = words[..] else {
+        return None;
     };
-    value.len() <= MAX_STORED_TOKEN && !matches!(ttl, b"@" | b"0") && fence == b"h" && matches!(flags, b"" | b"u")
+    let is_usual =
+        value.len() <= MAX_STORED_TOKEN && !matches!(ttl, b"@" | b"0") && fence == b"h" && matches!(flags, b"" | b"u");
+    let record_flags = front.get(FLAGS_AT..=FLAGS_AT).filter(|_| is_usual)?;
+    Some((Kind::Acquire, [ttl, asked, record_ttl, record_flags], [front, value]))
 }
 
 /// The session has a lease of its own to release, and nothing else is needed.
-fn is_usual_release(words: &Words<'_>) -> bool {
+fn usual_release<'a>(words: &Words<'a>) -> Usual<'a> {
     let [flags, grant, claim, _, command] = words[..] else {
-        return false;
+        return None;
     };
     let ends_key = command.eq_ignore_ascii_case(b"DEL") || command.eq_ignore_ascii_case(b"UNLINK");
-    is_by_session(flags, grant, claim) && ends_key
+    let compared = compared(flags, grant, claim).filter(|_| ends_key)?;
+    Some((Kind::Release, [b""; 4], [grant, compared]))
 }
 
 /// The session gives its lease a TTL in ms, without a condition.
-fn is_usual_extension(words: &Words<'_>) -> bool {
-    let [flags, grant, claim, _, ttl, asked, _, ..] = words[..] else {
-        return false;
+fn usual_extension<'a>(words: &Words<'a>) -> Usual<'a> {
+    let [flags, grant, claim, _, ttl, asked, record_ttl, ..] = words[..] else {
+        return None;
     };
-    is_by_session(flags, grant, claim) && !asked.is_empty() && ttl != b"0"
+    let compared = compared(flags, grant, claim).filter(|_| !asked.is_empty() && ttl != b"0")?;
+    let kept: &[u8] = if flags.contains(&b'A') { &[NO_FLAGS + KEPT] } else { &[NO_FLAGS] };
+    Some((Kind::Extend, [ttl, asked, record_ttl, kept], [grant, compared]))
 }
 
-/// Checks the flags as release.lua and extend.lua do.
-fn is_by_session(flags: &[u8], grant: &[u8], claim: &[u8]) -> bool {
-    let is_compared = flags.contains(&b'c');
-    flags.starts_with(b"rs")
+/// The value that a command compares, empty if it compares none. `None` if not only the session proves that the lease is
+/// its own: checks the flags as release.lua and extend.lua do.
+fn compared<'a>(flags: &[u8], grant: &[u8], claim: &'a [u8]) -> Option<&'a [u8]> {
+    let is_usual = flags.starts_with(b"rs")
         && !flags.iter().any(|flag| b"guzB".contains(flag))
-        && grant.len() == size_of::<Grant>()
-        && !(is_compared && claim.is_empty())
+        && grant.len() == size_of::<Grant>();
+    match flags.contains(&b'c') {
+        true => Some(claim).filter(|claim| is_usual && !claim.is_empty()),
+        false => is_usual.then_some(b""),
+    }
 }
 
 impl Plan {
@@ -186,8 +174,8 @@ pub fn put_together<'a>(
             alone.extend(rest.map(|(place, step, _)| (place, step)));
             break;
         }
-        group.sort_by_key(|(_, _, member)| member.kind);
-        script(group.iter().map(|(_, _, member)| member)).put(out, form);
+        group.sort_by_key(|(.., member)| member.run());
+        script(&group).put(out, form);
         let places: SmallVec<[usize; MOST_IN_GROUP]> = group.iter().map(|(place, ..)| *place).collect();
         sent(Sent::Together(&places));
     }
@@ -197,30 +185,26 @@ pub fn put_together<'a>(
     }
 }
 
-/// The step for these members, which come in the order of their kinds.
-fn script<'m, 'a: 'm>(members: impl Iterator<Item = &'m Member<'a>> + Clone) -> Plan {
-    let mut terms: SmallVec<[&[&[u8]]; 4]> = SmallVec::new();
-    let which = |terms: &[&[&[u8]]], member: &Member<'_>| terms.iter().rposition(|known| *known == member.terms());
-    for member in members.clone() {
-        if !member.terms().is_empty() && which(&terms, member).is_none() {
-            terms.push(member.terms());
-        }
-    }
+/// The step for these members, which come in the order of their runs.
+fn script(members: &[(usize, &Plan, Member<'_>)]) -> Plan {
     let mut step = Step::empty();
-    step.number(members.clone().count() as u64 * 2);
-    for member in members.clone() {
+    step.number(members.len() as u64 * 2);
+    for (_, _, member) in members {
         step.bytes(member.lock);
         step.bytes(member.record);
     }
-    let count = |kind| members.clone().filter(|member| member.kind == kind).count();
-    step.number(count(Kind::Acquire) as u64);
-    step.number(count(Kind::Release) as u64);
-    step.number(terms.len() as u64);
-    terms.iter().copied().flatten().for_each(|word| step.bytes(word));
-    for member in members {
-        let number = which(&terms, member).and_then(|at| u8::try_from(at + 1).ok());
-        member.put(number.unwrap_or(0), &mut step);
+    let of = |kind| {
+        let runs = members.chunk_by(|(.., one), (.., next)| one.run() == next.run());
+        runs.filter(move |run| run[0].2.kind == kind)
+    };
+    step.number(of(Kind::Acquire).count() as u64);
+    step.number(of(Kind::Release).map(<[_]>::len).sum::<usize>() as u64);
+    step.number(of(Kind::Extend).count() as u64);
+    for run in of(Kind::Acquire).chain(of(Kind::Extend)) {
+        step.number(run.len() as u64);
+        run[0].2.terms.iter().for_each(|word| step.bytes(word));
     }
+    members.iter().flat_map(|(.., member)| member.own).for_each(|word| step.bytes(word));
     step.done(&scripts::GROUP)
 }
 

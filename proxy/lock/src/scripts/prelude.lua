@@ -6,8 +6,7 @@
 --   FENCE.SINCE   the first byte of one field and the last of another
 --   AT.FENCE      the first byte
 --   BEFORE.FENCE  how many bytes stand before it, which is how SETRANGE counts
--- WHO.X, HEAD.X, DEBT.X and PART.X are fields of session+identity, of what a new record is made of, of a release debt, and of what a group is told
--- of one lock.
+-- WHO.X, HEAD.X and DEBT.X are fields of session+identity, of what a new record is made of, and of a release debt.
 -- States: L live, R released, T taken over, B broken, E expired and noticed.
 --
 -- Every answer is { code, native, reason, ... }: native is what Redis answered to the application's own
