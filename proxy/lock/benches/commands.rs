@@ -15,8 +15,8 @@ use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
 use lockwarden_lock::rules::{
-    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules,
-    RulesTag, TrustAddress,
+    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Released,
+    Rules, RulesTag, TrustAddress,
 };
 use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 use lockwarden_lock::settle::{Judged, Lock, Permitted, Said, Settled, settle};
@@ -231,6 +231,7 @@ const RULES: Rules = Rules {
     longest_ms: None,
     tokens_ahead_ms: 0,
     holder_lost: HolderLost::Keep,
+    released: Released::Record,
     keep_alive_ttl: KeepAliveTtl::Proxy,
     grace_ms: 0,
     debt_max_age_ms: None,

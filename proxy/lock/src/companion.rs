@@ -99,8 +99,10 @@ pub(crate) const OWN: &[u8] = b"lockwarden";
 const INDEX: &str = "lockwarden-kept";
 const ERA: &str = "lockwarden-era";
 const PROXIES: &str = "lockwarden-proxies";
+const FLOOR: &str = "lockwarden-floor";
 
-/// The slot in which a server has those of the proxy's own keys that are about no lock. They are in its database 0.
+/// The slot in which a server has those of the proxy's own keys that are about no lock. All but
+/// [`floor_key`](Home::floor_key) are in its database 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     tag: &'static str,
@@ -128,6 +130,11 @@ impl Home {
     /// The name of the key in which proxies with this prefix register themselves.
     pub fn proxies_key(self, prefix: &[u8]) -> Vec<u8> {
         self.name(prefix, PROXIES)
+    }
+
+    /// The name of the key, in each database, with the highest fencing token whose record went with its lock.
+    pub fn floor_key(self, prefix: &[u8]) -> Vec<u8> {
+        self.name(prefix, FLOOR)
     }
 
     /// The key that says which companion prefix is used on a Redis. Its own name is the same for every prefix: the one
@@ -171,7 +178,7 @@ pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8
     let is_fixed = |behind: Vec<u8>| begins(&before, &behind) && ends(&behind);
     let (mark, behind_mark) = PREFIX_MARKS;
     begins(mark, behind_mark) && ends(behind_mark)
-        || [INDEX, ERA, PROXIES].map(behind).into_iter().any(is_fixed)
+        || [INDEX, ERA, PROXIES, FLOOR].map(behind).into_iter().any(is_fixed)
         || is_hex && begins(&before, &behind(SURPLUS))
 }
 

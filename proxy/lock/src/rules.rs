@@ -181,6 +181,16 @@ pub enum HolderLost {
     },
 }
 
+/// What happens to the record of a lock that its own session released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Released {
+    /// It stays for ten minutes.
+    #[default]
+    Record,
+    /// It goes with the lock. One key for all such locks keeps their fencing tokens growing.
+    Forget,
+}
+
 impl Rules {
     /// Whether a lease of this many ms, without its grace, may be promised now.
     pub fn may_promise(&self, ttl_ms: u64) -> bool {
@@ -216,6 +226,8 @@ pub struct Rules {
     pub keep_alive_by: KeepAliveBy,
     /// What happens to a lease whose holder is known to be gone.
     pub holder_lost: HolderLost,
+    /// What happens to the records of released locks.
+    pub released: Released,
     /// Which TTLs have keep-alive.
     pub keep_alive_ttl: KeepAliveTtl,
     /// How much longer than the requested TTL a lock lives, ms: its key is deleted this much later, unless it is

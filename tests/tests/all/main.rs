@@ -41,6 +41,7 @@ mod delivery;
 mod families;
 mod following;
 mod foreseeing;
+mod forgetting;
 mod fuzzing;
 mod giving_back;
 mod job_systems;

@@ -27,6 +27,8 @@ struct Both {
 }
 
 const PREFIX: &[u8] = b"lw:";
+/// What is remembered of fencing tokens whose records went with their locks.
+const FLOOR: &str = "lw:{}:lockwarden-floor";
 
 /// A lock, its record, and the debts about it.
 fn keys(lock: &str) -> [String; 3] {
@@ -156,6 +158,23 @@ impl Before {
     }
 }
 
+/// What is remembered before a step: tokens below this one, and above it, and a value that is not the proxy's.
+fn floor(numbers: &mut Numbers) -> &'static str {
+    numbers.mostly(&["", "1795261958031331", "1795261960000000", "no number at all"])
+}
+
+fn put_floor(redis: &Client, floor: &str) {
+    redis.sends(format!("DEL {FLOOR}")).integer();
+    if !floor.is_empty() {
+        redis.sends_arguments(&["SET", FLOOR, floor]).gets("+OK");
+    }
+}
+
+fn floor_now(redis: &Client) -> Vec<u8> {
+    redis.write(&lockwarden_tests::encode(&["GET", FLOOR]));
+    redis.raw_reply()
+}
+
 /// The reply of a step, and the state after it.
 #[derive(Debug)]
 struct After {
@@ -229,6 +248,7 @@ fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_b
         let value = numbers.mostly(&VALUES);
         let before = Before::draw(&mut numbers, value);
         let arguments = draw(&mut numbers, value);
+        put_floor(&redis, floor(&mut numbers));
         before.put(&redis, LOCK);
         let brief = after(&redis, &both.brief, &arguments);
         before.put(&redis, LOCK);
@@ -314,7 +334,7 @@ fn acquire(numbers: &mut Numbers, value: &str) -> Vec<Vec<u8>> {
         "0 0000000000000 604800000",
         "60000 0000000000000 660000",
     ])));
-    arguments.push(numbers.mostly(&["h", "s", "n"]).into());
+    arguments.push(numbers.mostly(&["h", "hf", "s", "n", "h1000000f"]).into());
     arguments.push(flags.into_bytes());
     arguments.push(b"01234567600000 20000".to_vec());
     arguments
@@ -333,6 +353,52 @@ fn a_brief_extension_does_what_a_whole_one_does() {
 #[test]
 fn a_brief_acquire_does_what_a_whole_one_does() {
     agree(&Both::of(&ACQUIRE, &["#held<=64", "sub(old,52,67)<number"]), acquire, CASES / 10);
+}
+
+/// Where only the proof of its own session is needed the record goes with the lock, and what is remembered from then on
+/// is not below its token. Anything else is as without that.
+#[test]
+fn a_release_that_forgets_differs_only_in_the_record_and_what_is_remembered() {
+    let text = at_this_time(&RELEASE);
+    let server = Redis::start();
+    let redis = server.client();
+    let mut numbers = Numbers(13);
+    let mut forgotten = 0;
+    for case in 0..CASES {
+        let value = numbers.mostly(&VALUES);
+        let before = Before::draw(&mut numbers, value);
+        let mut arguments = release(&mut numbers, value);
+        let floor = floor(&mut numbers);
+        put_floor(&redis, floor);
+        before.put(&redis, LOCK);
+        let known = floor_now(&redis);
+        let usual = after(&redis, &text, &arguments);
+        assert_eq!(floor_now(&redis), known, "case {case}");
+        before.put(&redis, LOCK);
+        arguments.push(b"f".to_vec());
+        let forgets = after(&redis, &text, &arguments);
+        let token = before.record.as_ref().and_then(|record| record.get(51..67)).unwrap_or_default();
+        let is_gone = forgets.left[1] == b"$-1\r\n" && usual.left[1] != forgets.left[1];
+        let shown = format!("case {case}\n{before:?}\n{arguments:?}\n{usual:?}\n{forgets:?}");
+        match is_gone {
+            false => {
+                assert!(usual.is_like(&forgets), "{shown}");
+                assert_eq!(floor_now(&redis), known, "{shown}");
+            }
+            true => {
+                assert_eq!(
+                    (usual.answer, &usual.left[0], &usual.left[2]),
+                    (forgets.answer, &forgets.left[0], &forgets.left[2]),
+                    "{shown}"
+                );
+                let is_remembered = token == b"0000000000000000" || floor_now(&redis)[5..] > *token;
+                assert!(is_remembered && floor_now(&redis) >= known || floor.starts_with("no"), "{shown}");
+                forgotten += 1;
+            }
+        }
+    }
+    println!("{forgotten} of {CASES} were forgotten");
+    assert!(forgotten > CASES / 25, "{forgotten}");
 }
 
 fn first_of(requests: &[u8]) -> Bytes {
@@ -366,7 +432,11 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
                 let kind = numbers.below(3);
                 let mut before = Before::draw(&mut numbers, value);
                 before.lock = before.lock.filter(|_| kind > 0 || numbers.below(2) == 0);
-                Asked { lock, kind, both: &scripts[kind], before, arguments: draws[kind](&mut numbers, value) }
+                let mut arguments = draws[kind](&mut numbers, value);
+                if kind == 1 && numbers.below(2) == 0 {
+                    arguments.push(b"f".to_vec());
+                }
+                Asked { lock, kind, both: &scripts[kind], before, arguments }
             })
             .into();
         let plans: Vec<Plan> = asked_for
@@ -383,6 +453,8 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
         if order.is_empty() {
             continue;
         }
+        let floor = floor(&mut numbers);
+        put_floor(&redis, floor);
         // A step that is sent alone comes after the group.
         let request = first_of(&request);
         asked_for.iter().for_each(|one| one.before.put(&redis, one.lock));
@@ -396,15 +468,20 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
         let elements = lockwarden_resp::Elements::of(&reply).expect("a list");
         let answers: Vec<Bytes> = elements.map(|range| reply.slice(range)).collect();
         assert_eq!(answers.len(), order.len(), "case {case}: {}", reply.escape_ascii());
+        let remembered = floor_now(&redis);
         for (answered, place) in answers.iter().zip(order) {
             let one = &asked_for[place];
             let by_group = left(&redis, one.lock);
             one.before.put(&redis, one.lock);
             let is_done = answered != SENT_ALONE;
+            put_floor(&redis, floor);
+            let before = floor_now(&redis);
             let own = is_done.then(|| asked(&redis, one.lock, &one.both.brief, &one.arguments));
+            let is_remembered = floor_now(&redis) == before || remembered >= floor_now(&redis);
             let (keys, ttls) = left(&redis, one.lock);
             let is_like =
                 own.as_ref().is_none_or(|own| own == answered) && by_group.0 == keys && are_near(&by_group.1, &ttls);
+            let is_like = is_like && is_remembered;
             let shown = (answered.escape_ascii().to_string(), own.map(|own| own.escape_ascii().to_string()));
             assert!(
                 is_like,

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use lockwarden_lock::data_guard::{
     DataGuard, KeyPattern, LockTemplate, MAX_GUARDS, MAX_PATTERNS, PatternError, Unlocked,
 };
-use lockwarden_lock::rules::Mode;
+use lockwarden_lock::rules::{Mode, Released};
 
 use super::finding::{Findings, Place};
 use super::keys::belongs_on_top;
@@ -239,6 +239,13 @@ pub(super) fn check(
             let numbers = |policy: &String| policy == "fencing" || !BUILT_IN_POLICIES.contains(&policy.as_str());
             if !namespace.policies.iter().any(numbers) {
                 wrong(format!("namespace {} numbers no grants; add the policy \"fencing\"", quoted(&namespace.name)));
+            }
+            if namespace.released == Released::Forget {
+                wrong(format!(
+                    "namespace {} has release = \"forget\", but the record of a released lock says whose late writes are \
+                     refused; leave one of them out",
+                    quoted(&namespace.name)
+                ));
             }
         }
         for key in &guard.keys {

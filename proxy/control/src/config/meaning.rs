@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use lockwarden_lock::key_sets::KeyRange;
-use lockwarden_lock::rules::{Durability, HolderLost};
+use lockwarden_lock::rules::{Durability, HolderLost, Released};
 use lockwarden_policy::RULES;
 use sha2::{Digest, Sha256};
 
@@ -21,7 +21,9 @@ use super::certificate_login::CertificateLogin;
 use super::enforce_for::EnforceFor;
 use super::guard::GuardConfig;
 use super::listener::ListenAddress;
-use super::namespace::{ADOPT, MODES, NamespaceConfig, ON_FAULT, ON_REPEAT, ON_VIOLATION, OPAQUE_SCRIPTS, Quarantine};
+use super::namespace::{
+    ADOPT, MODES, NamespaceConfig, ON_FAULT, ON_REPEAT, ON_VIOLATION, OPAQUE_SCRIPTS, Quarantine, RELEASE,
+};
 use super::next::NextChain;
 use super::policy::{BUILT_IN_POLICIES, PolicyModule};
 use super::types::Config;
@@ -203,6 +205,7 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         counter_locks,
         on_repeat,
         hand_over,
+        released,
         quarantine,
         durability,
         holder_lost,
@@ -231,6 +234,9 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
     put("counter_locks", counter_locks.to_string());
     put("on_repeat", word(on_repeat, &ON_REPEAT).to_owned());
     put("hand_over", hand_over.to_string());
+    if *released == Released::Forget {
+        put("release", word(released, &RELEASE).to_owned());
+    }
     match quarantine {
         Quarantine::Off => {}
         Quarantine::Auto => put("quarantine", "auto".to_owned()),

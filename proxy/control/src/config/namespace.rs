@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::job_scripts;
-use lockwarden_lock::rules::{Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
+use lockwarden_lock::rules::{
+    Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Released,
+};
 use lockwarden_policy::{DEFAULT_CHAIN, RULES};
 use toml::de::DeTable;
 
@@ -46,6 +48,7 @@ key_table! { pub(super) KEYS =
     counter_locks: "true" = "false",
     on_repeat: "\"refuse\"" = "\"refuse\"",
     hand_over: "true" = "false",
+    release: "\"forget\"" = "\"record\"",
     quarantine: "\"auto\"" = "\"off\"",
     durability: "\"wait:1:50ms\"" = "\"none\"",
     holder_lost: "\"shorten:2s\"" = "\"keep\"",
@@ -59,6 +62,7 @@ pub(super) const ON_VIOLATION: [(&str, OnViolation); 2] =
     [("native", OnViolation::Native), ("error", OnViolation::Error)];
 pub(super) const ON_FAULT: [(&str, OnFault); 2] = [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
 pub(super) const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
+pub(super) const RELEASE: [(&str, Released); 2] = [("record", Released::Record), ("forget", Released::Forget)];
 pub(super) const ON_REPEAT: [(&str, OnRepeat); 2] = [("refuse", OnRepeat::Refuse), ("grant", OnRepeat::Grant)];
 
 pub(super) const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] =
@@ -123,6 +127,8 @@ pub struct NamespaceConfig {
     pub on_repeat: OnRepeat,
     /// Whether its locks are taken by one process of an application and given back by another.
     pub hand_over: bool,
+    /// What happens to the records of released locks.
+    pub released: Released,
     /// How long after a change of the primary no free lock is granted.
     pub quarantine: Quarantine,
     /// What replicas must confirm before a client gets the reply that it holds a lock.
@@ -161,6 +167,7 @@ impl NamespaceConfig {
             counter_locks: false,
             on_repeat: OnRepeat::default(),
             hand_over: false,
+            released: Released::default(),
             holder_lost: HolderLost::default(),
             quarantine: Quarantine::Off,
             durability: None,
@@ -314,6 +321,7 @@ fn one(
     let counter_locks = reader.boolean(section, "counter_locks");
     let on_repeat = reader.choice(section, "on_repeat", &ON_REPEAT).unwrap_or_default();
     let hand_over = reader.boolean(section, "hand_over");
+    let released = reader.choice(section, "release", &RELEASE).unwrap_or_default();
     let holder_lost = reader.parsed(section, "holder_lost", value::holder_lost);
     let outlives = hand_over.as_ref().is_some_and(|found| found.value);
     if let (true, Some(found)) = (outlives, &holder_lost)
@@ -379,6 +387,7 @@ fn one(
         trusted_scripts: trusted_scripts.map_or_else(Vec::new, administration::values),
         counter_locks: counter_locks.is_some_and(|found| found.value),
         on_repeat,
+        released,
         hand_over: hand_over.is_some_and(|found| found.value),
         quarantine: quarantine.map_or(unsaid, |found| found.value),
         durability,

@@ -222,6 +222,7 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             Some(_) | None => KeepAliveBy::Identity,
         },
         holder_lost: namespace.holder_lost,
+        released: namespace.released,
         keep_alive_ttl: match namespace.setting("ttl-ceiling", "keep_alive.ttl") {
             Some("all") => KeepAliveTtl::All,
             Some(_) | None => KeepAliveTtl::Proxy,

@@ -37,6 +37,8 @@ struct Member<'a> {
     kind: Kind,
     lock: &'a [u8],
     record: &'a [u8],
+    /// Fencing tokens are remembered without a record: when the lock is taken, or because the record goes with it.
+    forgets: bool,
     /// TTL, requested TTL and the TTL of the record; then the record's flags, or the flag that a new TTL adds. Nothing for
     /// a release.
     terms: [&'a [u8]; 4],
@@ -57,7 +59,7 @@ impl<'a> Member<'a> {
         let is = |one: &'static Script| std::ptr::eq(*script, one);
         let [_, _, keys] = plan.one_lock?;
         let words = words(plan.tail.get(keys..)?);
-        let (kind, terms, own) = if is(&scripts::ACQUIRE) {
+        let usual = if is(&scripts::ACQUIRE) {
             usual_acquire(&words)?
         } else if is(&scripts::RELEASE) {
             usual_release(&words)?
@@ -66,47 +68,62 @@ impl<'a> Member<'a> {
         } else {
             return None;
         };
-        Some(Member { kind, lock, record, terms, own })
+        let Usual { kind, forgets, terms, own } = usual;
+        Some(Member { kind, lock, record, forgets, terms, own })
     }
 
     /// What it has in common with the other steps of its run.
-    fn run(&self) -> (Kind, [&'a [u8]; 4]) {
-        (self.kind, self.terms)
+    fn run(&self) -> (Kind, bool, [&'a [u8]; 4]) {
+        (self.kind, self.forgets, self.terms)
     }
 }
 
-type Usual<'a> = Option<(Kind, [&'a [u8]; 4], [&'a [u8]; 2])>;
+/// The arguments of a usual step, as in [`Member`].
+struct Usual<'a> {
+    kind: Kind,
+    forgets: bool,
+    terms: [&'a [u8]; 4],
+    own: [&'a [u8]; 2],
+}
 
 /// A free lock is taken with a TTL in ms and a token from the clock; in any other case, the answer only says that it is
 /// held.
-fn usual_acquire<'a>(words: &Words<'a>) -> Usual<'a> {
+fn usual_acquire<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
     let [value, front, ttl, asked, record_ttl, fence, flags, ..] = words[..] else {
         return None;
     };
-    let is_usual =
-        value.len() <= MAX_STORED_TOKEN && !matches!(ttl, b"@" | b"0") && fence == b"h" && matches!(flags, b"" | b"u");
+    let is_usual = value.len() <= MAX_STORED_TOKEN
+        && !matches!(ttl, b"@" | b"0")
+        && matches!(fence, b"h" | b"hf")
+        && matches!(flags, b"" | b"u");
     let record_flags = front.get(FLAGS_AT..=FLAGS_AT).filter(|_| is_usual)?;
-    Some((Kind::Acquire, [ttl, asked, record_ttl, record_flags], [front, value]))
+    let terms = [ttl, asked, record_ttl, record_flags];
+    Some(Usual { kind: Kind::Acquire, forgets: fence == b"hf", terms, own: [front, value] })
 }
 
 /// The session has a lease of its own to release, and nothing else is needed.
-fn usual_release<'a>(words: &Words<'a>) -> Usual<'a> {
-    let [flags, grant, claim, _, command] = words[..] else {
+fn usual_release<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
+    let (words, forgets) = match words[..] {
+        [ref words @ .., b"f"] if words.len() == 5 => (words, true),
+        ref words => (words, false),
+    };
+    let &[flags, grant, claim, _, command] = words else {
         return None;
     };
     let ends_key = command.eq_ignore_ascii_case(b"DEL") || command.eq_ignore_ascii_case(b"UNLINK");
     let compared = compared(flags, grant, claim).filter(|_| ends_key)?;
-    Some((Kind::Release, [b""; 4], [grant, compared]))
+    Some(Usual { kind: Kind::Release, forgets, terms: [b""; 4], own: [grant, compared] })
 }
 
 /// The session gives its lease a TTL in ms, without a condition.
-fn usual_extension<'a>(words: &Words<'a>) -> Usual<'a> {
+fn usual_extension<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
     let [flags, grant, claim, _, ttl, asked, record_ttl, ..] = words[..] else {
         return None;
     };
     let compared = compared(flags, grant, claim).filter(|_| !asked.is_empty() && ttl != b"0")?;
     let kept: &[u8] = if flags.contains(&b'A') { &[NO_FLAGS + KEPT] } else { &[NO_FLAGS] };
-    Some((Kind::Extend, [ttl, asked, record_ttl, kept], [grant, compared]))
+    let terms = [ttl, asked, record_ttl, kept];
+    Some(Usual { kind: Kind::Extend, forgets: false, terms, own: [grant, compared] })
 }
 
 /// The value that a command compares, empty if it compares none. `None` if not only the session proves that the lease is
@@ -197,9 +214,15 @@ fn script(members: &[(usize, &Plan, Member<'_>)]) -> Plan {
         let runs = members.chunk_by(|(.., one), (.., next)| one.run() == next.run());
         runs.filter(move |run| run[0].2.kind == kind)
     };
+    let released = |forgets: bool| {
+        let is_one = move |(.., one): &&(usize, &Plan, Member<'_>)| one.kind == Kind::Release && one.forgets == forgets;
+        members.iter().filter(is_one)
+    };
     step.number(of(Kind::Acquire).count() as u64);
-    step.number(of(Kind::Release).map(<[_]>::len).sum::<usize>() as u64);
+    step.number(released(false).count() as u64);
+    step.number(released(true).count() as u64);
     step.number(of(Kind::Extend).count() as u64);
+    step.bytes(if members.iter().any(|(.., one)| one.forgets) { b"f" } else { b"" });
     for run in of(Kind::Acquire).chain(of(Kind::Extend)) {
         step.number(run.len() as u64);
         run[0].2.terms.iter().for_each(|word| step.bytes(word));

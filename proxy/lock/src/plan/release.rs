@@ -3,6 +3,7 @@
 use super::proofs::Claim;
 use super::{Plan, Planning, shown};
 use crate::op::{Comparison, ReleaseSpelling};
+use crate::rules::Released;
 use crate::scripts;
 use crate::settle::Allowed;
 
@@ -21,5 +22,8 @@ pub(super) fn plan(
     );
     step.proofs(&proofs, planning.who, lock);
     step.words_around_the_key(comparison.map_or(planning.argv, |c| &c.then));
+    if lock.rules.released == Released::Forget && !planning.monitor {
+        step.bytes(b"f");
+    }
     step.done(&scripts::RELEASE)
 }

@@ -15,7 +15,7 @@ use crate::data_guard::{ScriptData, Unlocked};
 use crate::decision::Fence;
 use crate::op::{AskedTtl, ExpireCondition, KeyPlace, Target};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
-use crate::rules::Rules;
+use crate::rules::{Released, Rules};
 use crate::script_facts::{Envelope, ScriptFacts};
 use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Terms};
@@ -164,16 +164,21 @@ impl Step {
 
     /// How a new lease is numbered.
     fn fence(&mut self, allowed: &Allowed) {
-        let letter: &[u8] = match (allowed.obligations.fence, allowed.rules.tokens_ahead_ms) {
-            (Fence::None, _) => b"n",
-            (Fence::Sequential, _) => b"s",
-            (Fence::Hybrid, 0) => b"h",
-            (Fence::Hybrid, ahead_ms) => {
-                let ahead_us = ahead_ms.saturating_mul(1_000);
-                return self.bytes(&[b"h", Digits::new().of(ahead_us)].concat());
+        let mut word: SmallVec<[u8; 24]> = SmallVec::new();
+        word.push(match allowed.obligations.fence {
+            Fence::None => b'n',
+            Fence::Sequential => b's',
+            Fence::Hybrid => b'h',
+        });
+        if allowed.obligations.fence == Fence::Hybrid {
+            if allowed.rules.tokens_ahead_ms > 0 {
+                word.extend_from_slice(Digits::new().of(allowed.rules.tokens_ahead_ms.saturating_mul(1_000)));
             }
-        };
-        self.bytes(letter);
+            if allowed.rules.released == Released::Forget {
+                word.push(b'f');
+            }
+        }
+        self.bytes(&word);
     }
 
     /// The eighth argument of acquire.lua.

@@ -33,6 +33,7 @@ pub(super) const ENFORCE: Rules = Rules {
     longest_ms: None,
     tokens_ahead_ms: 0,
     holder_lost: crate::rules::HolderLost::Keep,
+    released: crate::rules::Released::Record,
     keep_alive_ttl: crate::rules::KeepAliveTtl::Proxy,
     grace_ms: 0,
     debt_max_age_ms: None,

@@ -477,8 +477,30 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
   return number, now, '', '0', shared
 end
 
+-- The key with the highest fencing token among those whose records went with their locks, in this database.
+local function floor_of(companion) return string.match(companion, '^(.-){%w+}:') .. '{}:lockwarden-floor' end
+
+-- Sees to it that no later fencing token is as low as this one, whose record is to go: the key has the present time. Answers whether
+-- that is sure: where the token is ahead of the clock it is not.
+local function remembers(companion, number)
+  if number == '0000000000000000' then return true end
+  local t, floor = redis.pcall('TIME'), floor_of(companion)
+  local clocked = not t.err and t[1] .. sub('00000' .. t[2], -6) or ''
+  if #clocked ~= 16 or clocked <= number then return false end
+  local known = redis.pcall('SET', floor, clocked, 'PX', '600000', 'GET')
+  if type(known) == 'string' and known > clocked then known = redis.pcall('SET', floor, known, 'PX', '600000') end
+  return not is_error(known)
+end
+
+-- The next fencing token: this one, or where one of this size may have been remembered, a higher one.
+local function above(known, number)
+  if type(known) ~= 'string' or #known ~= 16 or known < number or not tonumber(known) then return number end
+  return string.format('%016.0f', known + 1)
+end
+
 -- Numbers a new lease and writes its record. The lock key has been written before.
--- front: what the record begins with. fence: h hybrid, with digits so many microseconds ahead of the clock; s sequential, n none. asked: 13 digits. debt begins with
+-- front: what the record begins with. fence: h hybrid, with digits so many microseconds ahead of the clock, with f above all that are remembered without
+-- a record; s sequential, n none. asked: 13 digits. debt begins with
 -- the rules, and how long one lives, ms.
 -- Answers the fencing token (16 digits), the time (13 digits), what the lease ended ('' nothing, - there was no record, L a lease that ran
 -- out unreleased) and since when that was held, and '1' where the lease before was another client's, with the same
@@ -491,8 +513,15 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
   if #clocked < 16 then clocked = string.rep('0', 16 - #clocked) .. clocked end
   local now, number = sub(clocked, 1, MS), clocked
   if fence ~= 'h' then
-    local ahead = string.match(fence, '^h(%d+)$')
-    if ahead then number = string.format('%016.0f', clocked + ahead)
+    local ahead, forgets = string.match(fence, '^h(%d*)(f?)$')
+    if ahead then
+      -- Rarely:
+      if ahead ~= '' then number = string.format('%016.0f', clocked + ahead) end
+      if forgets == 'f' then
+        local known = redis.pcall('GET', floor_of(companion))
+        if is_error(known) then return nil, known end
+        number = above(known, number)
+      end
     else number = fence == 's' and '0000000000000001' or '0000000000000000' end
   end
   local deadline = asked

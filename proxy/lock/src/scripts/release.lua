@@ -4,6 +4,7 @@
 --       another, z and found another already, g the value is wanted, k tokenless, w P S what is shown where the
 --       value is another)  2 own grant  3 claimed value  4 session+identity+the rules, and the observed grant and value
 --       5 the application's own command without the key, or for one that compares the DEL that it comes to
+--       6 f where the record goes with the lock, if this session's proof is all that is needed
 -- Answers the usual release, proven by the session, as one string: R, fencing token (16), since when it was held (13);
 -- and that of a stranger: N, fencing token, since, and what TIME answered: seconds, ':', microseconds.
 -- A tokenless release may pay a debt instead.
@@ -18,6 +19,13 @@ if value and type(record) == 'string' and sub(record, OWNER) == value and #value
     -- As `shorten` does, in the same write.
     local number, marked = sub(record, FENCE), nil
     local short = settled and (sub(number, 1, MS) == sub(record, SINCE) or number == '0000000000000000')
+    if short and ARGV[6] then
+      -- Rarely:
+      if remembers(companion, number) then
+        local native = redis.pcall(ARGV[5], lock, companion)
+        return is_error(native) and { '?', native, '' } or 'R' .. sub(record, FENCE.SINCE)
+      end
+    end
     if short then marked = redis.pcall('SET', companion, '1R' .. sub(record, AT.FLAGS), 'PX', '600000').ok
     else marked = type(redis.pcall('SETRANGE', companion, BEFORE.STATE, 'R')) == 'number' end
     if marked then

@@ -6,7 +6,7 @@ use super::*;
 use crate::decision::{Decide, Fault, FaultKind, Operation, Question, TakeOverRule, Traits, WhoAsks};
 use crate::evidence::Own;
 use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
-use crate::rules::{Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, RulesTag, TrustAddress};
+use crate::rules::{Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, Released, RulesTag, TrustAddress};
 use crate::token::{FencingToken, OwnerToken, stored_form};
 
 /// A chain that answers every question alike and remembers what it was asked.
@@ -111,6 +111,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         longest_ms: None,
         tokens_ahead_ms: 0,
         holder_lost: HolderLost::Keep,
+        released: Released::Record,
         keep_alive_ttl: KeepAliveTtl::Proxy,
         grace_ms: 0,
         debt_max_age_ms: None,

@@ -51,6 +51,7 @@ namespace trusted_scripts = []
 namespace counter_locks = false
 namespace on_repeat = "refuse"
 namespace hand_over = false
+namespace release = "record"
 namespace quarantine = "off"
 namespace durability = "none"
 namespace holder_lost = "keep"

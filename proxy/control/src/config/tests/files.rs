@@ -58,8 +58,22 @@ fn what_the_example_comments_out_is_valid_too() {
     assert_eq!(written.policies[..3], built_in.policies);
     assert_eq!(written.on_violation, built_in.on_violation);
     assert_eq!(
-        (written.on_fault, written.adopt, written.counter_locks, written.on_repeat, written.hand_over),
-        (built_in.on_fault, built_in.adopt, built_in.counter_locks, built_in.on_repeat, built_in.hand_over)
+        (
+            written.on_fault,
+            written.adopt,
+            written.counter_locks,
+            written.on_repeat,
+            written.hand_over,
+            written.released
+        ),
+        (
+            built_in.on_fault,
+            built_in.adopt,
+            built_in.counter_locks,
+            built_in.on_repeat,
+            built_in.hand_over,
+            built_in.released
+        )
     );
 }
 

@@ -211,6 +211,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("trusted_scripts", "[\"bullmq@6.7.0\"]", true),
             ("counter_locks", "true", true),
             ("on_repeat", "\"grant\"", true),
+            ("release", "\"forget\"", true),
             ("hand_over", "true", true),
             ("quarantine", "\"45s\"", true),
             ("durability", "\"wait:1:50ms\"", true),
@@ -305,6 +306,7 @@ fn beside(table: &str, key: &str) -> &'static [(&'static str, &'static str)] {
         ("[backend_login]", "password_command") => &[("password_file", "")],
         ("[backend_tls]", "cert") => &[("key", "\"own.key\"")],
         ("[backend_tls]", "key") => &[("cert", "\"own.crt\"")],
+        ("[[namespace]]", "release") => &[("release", "")],
         ("[[listener]]", "mode" | "group") => &[("address", "\"unix:/run/lw.sock\""), ("tls", "false")],
         ("[[listener]]", "advertise") => &[("present", "\"sentinel\""), ("names", "[\"mymaster\"]")],
         ("[[listener]]", "peers") => {
@@ -333,7 +335,10 @@ fn varied(table: &str, changes: &[(&str, &str)]) -> String {
         let alone = ["backend_login", "backend_tls"];
         let is_plain =
             changes.iter().any(|(key, value)| *key == "backend" && value.starts_with("\"redis://127.0.0.1\""));
-        let is_left_out = is_plain && alone.contains(&header.trim_matches(['[', ']']));
+        // A guard's lock has a record.
+        let is_forgotten = changes.iter().any(|(key, _)| *key == "release");
+        let is_left_out =
+            is_plain && alone.contains(&header.trim_matches(['[', ']'])) || is_forgotten && *header == "[[guard]]";
         if is_left_out {
             continue;
         }

@@ -29,7 +29,7 @@ use lockwarden_lock::outcome::{
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::record_version;
-use lockwarden_lock::rules::Durability;
+use lockwarden_lock::rules::{Durability, Released};
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::time::{AskedMs, ProxyTime, RedisTime};
 use lockwarden_lock::token::{FencingToken, Grant, Process};
@@ -233,7 +233,8 @@ impl Client {
         }
         let locks = flight.permitted.locks();
         let account = |this: &mut Client, index: usize, answer: &Answer, lock: Lock<'_>| {
-            let vanished = this.vanished(lock.key, answer, now);
+            let keeps_records = locks[index].rules.released == Released::Record;
+            let vanished = keeps_records.then(|| this.vanished(lock.key, answer, now)).flatten();
             let is_vanished = vanished.is_some();
             let otherwise = vanished.or_else(|| this.deleted_around(lock.key, answer, active, now.at));
             let answer = otherwise.as_ref().unwrap_or(answer);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockwarden_control::ruleset::Active;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::own_request::OwnRequest;
-use lockwarden_lock::rules::{Mode, Rules};
+use lockwarden_lock::rules::{Mode, Released, Rules};
 use lockwarden_lock::settle::{self, Code, Refused};
 use lockwarden_resp::{Protocol, parse_reply};
 
@@ -120,20 +120,25 @@ impl Session {
 /// The present rules of a namespace, over a connection whose server is known (`is_verified`) or not.
 pub(crate) fn rules_now(namespace: NamespaceId, active: &Active, shared: &ProxyState, is_verified: bool) -> Rules {
     let details = active.namespace(namespace);
+    let mut rules = details.rules;
+    // The key that remembers fencing tokens in place of records is in one slot.
+    if rules.released == Released::Forget && shared.backend.server.in_cluster() {
+        rules.released = Released::Record;
+    }
     // Nearly all namespaces have none: then the clock is not read.
     if details.quarantine.is_none() {
-        return details.rules;
+        return rules;
     }
     let now = Instant::now();
     let Some(promise) = quarantine::promise(details, shared, now) else {
-        return details.rules;
+        return rules;
     };
     let longest = promise.longest.map(|longest| longest.as_millis());
     Rules {
         quarantined: !is_verified || quarantine::withheld(&promise, details, shared, now).is_some(),
         longest_ms: longest.map(|longest| longest.try_into().unwrap_or(u64::MAX)),
         tokens_ahead_ms: shared.backend.server.reckoned().map_or(0, |known| known.era.ahead_ms),
-        ..details.rules
+        ..rules
     }
 }
 

@@ -61,6 +61,7 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
         (old.counter_locks == new.counter_locks, "counter_locks"),
         (old.on_repeat == new.on_repeat, "on_repeat"),
         (old.hand_over == new.hand_over, "hand_over"),
+        (old.released == new.released, "release"),
     ] {
         if !same {
             changes.push(format!("{} {key}", new.name));

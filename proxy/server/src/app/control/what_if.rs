@@ -10,7 +10,7 @@ use lockwarden_control::config::{Config, NamespaceConfig, Quarantine, TypedChang
 use lockwarden_control::ruleset::activate::namespaces;
 
 /// Keys of a namespace that decide how a refusal is reported, what follows from a lease, or what happens without a decision.
-const NOT_ABOUT_REFUSALS: [&str; 4] = ["on_violation", "adopt", "holder_lost", "on_repeat"];
+const NOT_ABOUT_REFUSALS: [&str; 5] = ["on_violation", "adopt", "holder_lost", "on_repeat", "release"];
 /// Keys at the top of the file that affect refusals.
 const ABOUT_REFUSALS: [&str; 12] = [
     "server_commands",
