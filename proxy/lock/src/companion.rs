@@ -99,10 +99,11 @@ pub(crate) const OWN: &[u8] = b"lockwarden";
 const INDEX: &str = "lockwarden-kept";
 const ERA: &str = "lockwarden-era";
 const PROXIES: &str = "lockwarden-proxies";
+/// The key, in each database, with the highest fencing token whose record went with its lock; scripts name it.
 const FLOOR: &str = "lockwarden-floor";
 
 /// The slot in which a server has those of the proxy's own keys that are about no lock. All but
-/// [`floor_key`](Home::floor_key) are in its database 0.
+/// the one with a fencing token are in its database 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     tag: &'static str,
@@ -130,11 +131,6 @@ impl Home {
     /// The name of the key in which proxies with this prefix register themselves.
     pub fn proxies_key(self, prefix: &[u8]) -> Vec<u8> {
         self.name(prefix, PROXIES)
-    }
-
-    /// The name of the key, in each database, with the highest fencing token whose record went with its lock.
-    pub fn floor_key(self, prefix: &[u8]) -> Vec<u8> {
-        self.name(prefix, FLOOR)
     }
 
     /// The key that says which companion prefix is used on a Redis. Its own name is the same for every prefix: the one

@@ -479,9 +479,10 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
             let own = is_done.then(|| asked(&redis, one.lock, &one.both.brief, &one.arguments));
             let is_remembered = floor_now(&redis) == before || remembered >= floor_now(&redis);
             let (keys, ttls) = left(&redis, one.lock);
-            let is_like =
-                own.as_ref().is_none_or(|own| own == answered) && by_group.0 == keys && are_near(&by_group.1, &ttls);
-            let is_like = is_like && is_remembered;
+            let is_like = own.as_ref().is_none_or(|own| own == answered)
+                && by_group.0 == keys
+                && are_near(&by_group.1, &ttls)
+                && is_remembered;
             let shown = (answered.escape_ascii().to_string(), own.map(|own| own.escape_ascii().to_string()));
             assert!(
                 is_like,

@@ -386,12 +386,11 @@ impl Link {
 /// Handles the result of the look at a lease that seems to have run out.
 fn note_end(shared: &ProxyState, lapse: &Lapse, (found, asked): (Noticed, Instant), active: &Active) {
     let Lapse { key, transition, .. } = lapse;
-    let forgets = active.of_lock(&key.key).is_some_and(|details| details.rules.released == Released::Forget);
+    // Without a record it may have been released, though this proxy did not see the answer.
+    let forgets = || active.of_lock(&key.key).is_some_and(|details| details.rules.released == Released::Forget);
     match found {
         Noticed::RanOut => {}
-        // It may have been released, though this proxy did not see the answer.
-        Noticed::Unrecorded if forgets => return,
-        Noticed::Unrecorded if lapse.needs_record => {}
+        Noticed::Unrecorded if lapse.needs_record && !forgets() => {}
         // Another proxy does not know what this proxy told the holder.
         Noticed::Known if transition.end == End::Lost => {
             return effects::lost(shared, key, transition, active);

@@ -32,19 +32,27 @@ enum Kind {
 
 type Words<'a> = SmallVec<[&'a [u8]; 12]>;
 
-/// A step that may be part of a group.
-struct Member<'a> {
+/// What steps have in common that the group is told of once; in their order within a group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Run<'a> {
     kind: Kind,
-    lock: &'a [u8],
-    record: &'a [u8],
     /// Fencing tokens are remembered without a record: when the lock is taken, or because the record goes with it.
     forgets: bool,
     /// TTL, requested TTL and the TTL of the record; then the record's flags, or the flag that a new TTL adds. Nothing for
     /// a release.
     terms: [&'a [u8]; 4],
-    /// What no other step has: the beginning of the record and the value; or the grant and the value that the command
-    /// compares, if it does.
-    own: [&'a [u8]; 2],
+}
+
+/// What no other step has: the beginning of the record and the value; or the grant and the value that the command
+/// compares, if it does.
+type Own<'a> = [&'a [u8]; 2];
+
+/// A step that may be part of a group.
+struct Member<'a> {
+    lock: &'a [u8],
+    record: &'a [u8],
+    run: Run<'a>,
+    own: Own<'a>,
 }
 
 impl<'a> Member<'a> {
@@ -59,7 +67,7 @@ impl<'a> Member<'a> {
         let is = |one: &'static Script| std::ptr::eq(*script, one);
         let [_, _, keys] = plan.one_lock?;
         let words = words(plan.tail.get(keys..)?);
-        let usual = if is(&scripts::ACQUIRE) {
+        let (run, own) = if is(&scripts::ACQUIRE) {
             usual_acquire(&words)?
         } else if is(&scripts::RELEASE) {
             usual_release(&words)?
@@ -68,27 +76,13 @@ impl<'a> Member<'a> {
         } else {
             return None;
         };
-        let Usual { kind, forgets, terms, own } = usual;
-        Some(Member { kind, lock, record, forgets, terms, own })
+        Some(Member { lock, record, run, own })
     }
-
-    /// What it has in common with the other steps of its run.
-    fn run(&self) -> (Kind, bool, [&'a [u8]; 4]) {
-        (self.kind, self.forgets, self.terms)
-    }
-}
-
-/// The arguments of a usual step, as in [`Member`].
-struct Usual<'a> {
-    kind: Kind,
-    forgets: bool,
-    terms: [&'a [u8]; 4],
-    own: [&'a [u8]; 2],
 }
 
 /// A free lock is taken with a TTL in ms and a token from the clock; in any other case, the answer only says that it is
 /// held.
-fn usual_acquire<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
+fn usual_acquire<'a>(words: &Words<'a>) -> Option<(Run<'a>, Own<'a>)> {
     let [value, front, ttl, asked, record_ttl, fence, flags, ..] = words[..] else {
         return None;
     };
@@ -98,32 +92,29 @@ fn usual_acquire<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
         && matches!(flags, b"" | b"u");
     let record_flags = front.get(FLAGS_AT..=FLAGS_AT).filter(|_| is_usual)?;
     let terms = [ttl, asked, record_ttl, record_flags];
-    Some(Usual { kind: Kind::Acquire, forgets: fence == b"hf", terms, own: [front, value] })
+    Some((Run { kind: Kind::Acquire, forgets: fence == b"hf", terms }, [front, value]))
 }
 
 /// The session has a lease of its own to release, and nothing else is needed.
-fn usual_release<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
-    let (words, forgets) = match words[..] {
-        [ref words @ .., b"f"] if words.len() == 5 => (words, true),
-        ref words => (words, false),
-    };
-    let &[flags, grant, claim, _, command] = words else {
+fn usual_release<'a>(words: &Words<'a>) -> Option<(Run<'a>, Own<'a>)> {
+    let [flags, grant, claim, _, command, ref forgets @ ..] = words[..] else {
         return None;
     };
     let ends_key = command.eq_ignore_ascii_case(b"DEL") || command.eq_ignore_ascii_case(b"UNLINK");
-    let compared = compared(flags, grant, claim).filter(|_| ends_key)?;
-    Some(Usual { kind: Kind::Release, forgets, terms: [b""; 4], own: [grant, compared] })
+    let is_usual = ends_key && matches!(forgets, [] | [b"f"]);
+    let compared = compared(flags, grant, claim).filter(|_| is_usual)?;
+    Some((Run { kind: Kind::Release, forgets: !forgets.is_empty(), terms: [b""; 4] }, [grant, compared]))
 }
 
 /// The session gives its lease a TTL in ms, without a condition.
-fn usual_extension<'a>(words: &Words<'a>) -> Option<Usual<'a>> {
+fn usual_extension<'a>(words: &Words<'a>) -> Option<(Run<'a>, Own<'a>)> {
     let [flags, grant, claim, _, ttl, asked, record_ttl, ..] = words[..] else {
         return None;
     };
     let compared = compared(flags, grant, claim).filter(|_| !asked.is_empty() && ttl != b"0")?;
     let kept: &[u8] = if flags.contains(&b'A') { &[NO_FLAGS + KEPT] } else { &[NO_FLAGS] };
     let terms = [ttl, asked, record_ttl, kept];
-    Some(Usual { kind: Kind::Extend, forgets: false, terms, own: [grant, compared] })
+    Some((Run { kind: Kind::Extend, forgets: false, terms }, [grant, compared]))
 }
 
 /// The value that a command compares, empty if it compares none. `None` if not only the session proves that the lease is
@@ -191,7 +182,7 @@ pub fn put_together<'a>(
             alone.extend(rest.map(|(place, step, _)| (place, step)));
             break;
         }
-        group.sort_by_key(|(.., member)| member.run());
+        group.sort_by_key(|(.., member)| member.run);
         script(&group).put(out, form);
         let places: SmallVec<[usize; MOST_IN_GROUP]> = group.iter().map(|(place, ..)| *place).collect();
         sent(Sent::Together(&places));
@@ -211,21 +202,21 @@ fn script(members: &[(usize, &Plan, Member<'_>)]) -> Plan {
         step.bytes(member.record);
     }
     let of = |kind| {
-        let runs = members.chunk_by(|(.., one), (.., next)| one.run() == next.run());
-        runs.filter(move |run| run[0].2.kind == kind)
+        let runs = members.chunk_by(|(.., one), (.., next)| one.run == next.run);
+        runs.filter(move |run| run[0].2.run.kind == kind)
     };
-    let released = |forgets: bool| {
-        let is_one = move |(.., one): &&(usize, &Plan, Member<'_>)| one.kind == Kind::Release && one.forgets == forgets;
-        members.iter().filter(is_one)
+    let released = |forgets| {
+        let runs = of(Kind::Release).filter(|run| run[0].2.run.forgets == forgets);
+        runs.map(<[_]>::len).sum::<usize>() as u64
     };
     step.number(of(Kind::Acquire).count() as u64);
-    step.number(released(false).count() as u64);
-    step.number(released(true).count() as u64);
+    step.number(released(false));
+    step.number(released(true));
     step.number(of(Kind::Extend).count() as u64);
-    step.bytes(if members.iter().any(|(.., one)| one.forgets) { b"f" } else { b"" });
+    step.bytes(if members.iter().any(|(.., one)| one.run.forgets) { b"f" } else { b"" });
     for run in of(Kind::Acquire).chain(of(Kind::Extend)) {
         step.number(run.len() as u64);
-        run[0].2.terms.iter().for_each(|word| step.bytes(word));
+        run[0].2.run.terms.iter().for_each(|word| step.bytes(word));
     }
     members.iter().flat_map(|(.., member)| member.own).for_each(|word| step.bytes(word));
     step.done(&scripts::GROUP)

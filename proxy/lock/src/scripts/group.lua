@@ -66,7 +66,7 @@ end
 -- Whether the lock at hand is this session's, and has the value that the command compares.
 local function is_own(held, record)
   local compared = ARGV[at + 1]
-  return is_live(held, record) and find(record, ARGV[at], AT.GRANT, true) == AT.GRANT and (compared == '' or compared == held)
+  return is_live(held, record) and sub(record, GRANT) == ARGV[at] and (compared == '' or compared == held)
 end
 
 local given, keep = i, tonumber(ARGV[2])

@@ -233,8 +233,10 @@ impl Client {
         }
         let locks = flight.permitted.locks();
         let account = |this: &mut Client, index: usize, answer: &Answer, lock: Lock<'_>| {
-            let keeps_records = locks[index].rules.released == Released::Record;
-            let vanished = keeps_records.then(|| this.vanished(lock.key, answer, now)).flatten();
+            let vanished = match locks[index].rules.released {
+                Released::Record => this.vanished(lock.key, answer, now),
+                Released::Forget => None,
+            };
             let is_vanished = vanished.is_some();
             let otherwise = vanished.or_else(|| this.deleted_around(lock.key, answer, active, now.at));
             let answer = otherwise.as_ref().unwrap_or(answer);
