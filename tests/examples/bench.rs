@@ -239,7 +239,11 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
         }
     }
     if knows {
-        ways.push(way("multiplexed", lockwarden(binary, Some("multiplexed"), By::Tcp)));
+        for (name, namespaces) in [("multiplexed", ways::usual_namespaces()), (FORGETS, ways::forgetting_namespaces())]
+        {
+            let (binary, sessions, by) = (binary.clone(), Some("multiplexed"), By::Tcp);
+            ways.push(way(name, Program::Lockwarden { binary, sessions, by, namespaces }));
+        }
     } else if wanted("multiplexed") {
         println!("multiplexed is left out: this lockwarden does not know the key `sessions`");
     }
@@ -261,8 +265,11 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
 /// Lockwarden before a cluster; other proxies there have this before their names.
 const CLUSTER: &str = "cluster";
 
+/// With shared connections, too, and no record of a released lock.
+const FORGETS: &str = "forgets";
+
 /// Ways that may be named even where their program is not installed.
-const PEERS: [&str; 15] = [
+const PEERS: [&str; 16] = [
     "haproxy",
     "haproxy-tls",
     "stunnel",
@@ -273,6 +280,7 @@ const PEERS: [&str; 15] = [
     "cluster-predixy",
     "cluster-multiplexed",
     "multiplexed",
+    FORGETS,
     "dedicated-unix",
     "dedicated-tls",
     "guards-of-others",

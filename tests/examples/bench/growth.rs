@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::figures::{Rounds, of};
-use crate::load::{Kind, Load};
+use crate::load::{Keys, Kind, Load};
 use crate::table::{PROXY, RATE, REDIS, Table, number};
 use crate::ways::{By, LOCKS, Open, Program, Way, namespace};
 
@@ -62,7 +62,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
     let Some(way) = ways.iter().find(|way| way.name == "dedicated") else {
         return Ok(found);
     };
-    let loads = [plain(50, 64, 1), Load { kind: Kind::Good { hot: false }, ..plain(50, 64, 1) }];
+    let loads = [plain(50, 64, 1), Load { kind: Kind::Good(Keys::Many), ..plain(50, 64, 1) }];
     let locks = [format!("{LOCKS}*")];
     let others = |count: usize| (1..count).map(|number| format!("other{number:04}:*"));
     let namespaces = NAMES.map(|count| {

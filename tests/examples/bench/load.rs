@@ -25,13 +25,27 @@ pub(crate) enum Kind {
     Plain { value: usize, depth: usize },
     /// PING.
     Ping,
-    /// SETNX, EXPIRE, DEL; on one key for all clients where it is hot.
-    Legacy { hot: bool },
+    /// SETNX, EXPIRE, DEL.
+    Legacy(Keys),
     /// SET NX PX, and the compare-and-delete script by its SHA-1.
-    Good { hot: bool },
+    Good(Keys),
     /// SET and GET of 64 bytes, and one good cycle among forty commands.
     Mixed,
 }
+
+/// The keys of a lock's commands.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Keys {
+    /// Locks, some for each client.
+    Many,
+    /// One lock for all clients.
+    Hot,
+    /// Names of no lock, some for each client: the same commands, passed through.
+    Free,
+}
+
+/// What names begin with that are no lock's in any configuration of a way.
+const FREE: &str = "free:";
 
 /// Something to compare the ways with.
 #[derive(Clone)]
@@ -61,7 +75,6 @@ pub(crate) fn all() -> Vec<Load> {
     };
     let pipelined = Kind::Plain { value: 64, depth: 16 };
     let big = Kind::Plain { value: 16 * 1024, depth: 1 };
-    let (legacy, good) = (|hot| Kind::Legacy { hot }, |hot| Kind::Good { hot });
     vec![
         load("plain", "50 clients, SET/GET 64 B", 50, SMALL),
         load("pipeline", "50 clients, SET/GET 64 B, 16 in a pipeline", 50, pipelined),
@@ -78,13 +91,20 @@ pub(crate) fn all() -> Vec<Load> {
                 "churn",
                 "connect, SET NX PX, EVALSHA, close: 2,000 connections, 20 at a time, per connection",
                 20,
-                good(false),
+                Kind::Good(Keys::Many),
             )
         },
-        load("legacy", "50 clients, SETNX, EXPIRE, DEL, many keys", 50, legacy(false)),
-        load("legacy-hot", "50 clients, SETNX, EXPIRE, DEL, one key", 50, legacy(true)),
-        load("good", "50 clients, SET NX PX, EVALSHA compare-and-delete, many keys", 50, good(false)),
-        load("good-hot", "50 clients, SET NX PX, EVALSHA compare-and-delete, one key", 50, good(true)),
+        load("legacy", "50 clients, SETNX, EXPIRE, DEL, many keys", 50, Kind::Legacy(Keys::Many)),
+        load("legacy-hot", "50 clients, SETNX, EXPIRE, DEL, one key", 50, Kind::Legacy(Keys::Hot)),
+        load("good", "50 clients, SET NX PX, EVALSHA compare-and-delete, many keys", 50, Kind::Good(Keys::Many)),
+        load("good-hot", "50 clients, SET NX PX, EVALSHA compare-and-delete, one key", 50, Kind::Good(Keys::Hot)),
+        load("legacy-free", "50 clients, SETNX, EXPIRE, DEL, keys of no lock", 50, Kind::Legacy(Keys::Free)),
+        load(
+            "good-free",
+            "50 clients, SET NX PX, EVALSHA compare-and-delete, keys of no lock",
+            50,
+            Kind::Good(Keys::Free),
+        ),
         load("mix", "50 clients, 95 % SET/GET 64 B, 5 % SET NX PX and EVALSHA", 50, Kind::Mixed),
     ]
 }
@@ -95,14 +115,15 @@ impl Kind {
         match self {
             Kind::Plain { value, .. } => Some(value),
             Kind::Mixed => Some(64),
-            Kind::Ping | Kind::Legacy { .. } | Kind::Good { .. } => None,
+            Kind::Ping | Kind::Legacy(_) | Kind::Good(_) => None,
         }
     }
 
     pub(crate) fn has_locks(self) -> bool {
         match self {
             Kind::Plain { .. } | Kind::Ping => false,
-            Kind::Legacy { .. } | Kind::Good { .. } | Kind::Mixed => true,
+            Kind::Legacy(keys) | Kind::Good(keys) => keys != Keys::Free,
+            Kind::Mixed => true,
         }
     }
 }
@@ -199,10 +220,10 @@ impl Script {
                 put(output, &[b"PING"]);
                 (0, Some(Expected::Pong))
             }
-            Kind::Legacy { hot } => (0, Some(self.legacy(hot, texts, output))),
-            Kind::Good { hot } => (0, Some(self.good(hot, texts, output))),
+            Kind::Legacy(keys) => (0, Some(self.legacy(keys, texts, output))),
+            Kind::Good(keys) => (0, Some(self.good(keys, texts, output))),
             Kind::Mixed => match (self.put % MIXED, self.step) {
-                (0, 0) | (RELEASED_AFTER, _) => (0, Some(self.good(false, texts, output))),
+                (0, 0) | (RELEASED_AFTER, _) => (0, Some(self.good(Keys::Many, texts, output))),
                 _ => (1, None),
             },
         };
@@ -238,12 +259,12 @@ impl Script {
         }
     }
 
-    fn legacy(&mut self, hot: bool, texts: &Texts, output: &mut Vec<u8>) -> Expected {
+    fn legacy(&mut self, keys: Keys, texts: &Texts, output: &mut Vec<u8>) -> Expected {
         let expected = match self.step {
             0 => {
-                self.next_lock(hot, texts);
+                self.next_lock(keys, texts);
                 put(output, &[b"SETNX", &self.key, &self.owner_token]);
-                if hot { Expected::OneOrZero } else { Expected::One }
+                if keys == Keys::Hot { Expected::OneOrZero } else { Expected::One }
             }
             1 => {
                 put(output, &[b"EXPIRE", &self.key, b"30"]);
@@ -258,41 +279,45 @@ impl Script {
         expected
     }
 
-    fn good(&mut self, hot: bool, texts: &Texts, output: &mut Vec<u8>) -> Expected {
+    fn good(&mut self, keys: Keys, texts: &Texts, output: &mut Vec<u8>) -> Expected {
         if self.step == 0 {
-            self.next_lock(hot, texts);
+            self.next_lock(keys, texts);
             let words: [&[u8]; 6] = [b"SET", &self.key, &self.owner_token, b"NX", b"PX", b"30000"];
             put(output, &words);
             self.step = 1;
-            return if hot { Expected::OkOrNil } else { Expected::Ok };
+            return if keys == Keys::Hot { Expected::OkOrNil } else { Expected::Ok };
         }
         // An ordinary command of the mixed load may have named another key since.
-        self.name_lock(hot, texts);
+        self.name_lock(keys, texts);
         let sha = RELEASE_SHA.as_bytes();
         put(output, &[b"EVALSHA", sha, b"1", &self.key, &self.owner_token]);
         self.step = 0;
         Expected::One
     }
 
-    fn next_lock(&mut self, hot: bool, texts: &Texts) {
+    fn next_lock(&mut self, keys: Keys, texts: &Texts) {
         self.cycles += 1;
         self.owner_token.clear();
         // As long as a UUID without dashes, and unique.
         let (Lane { way, run }, client, cycle) = (self.lane, self.client, self.cycles);
         let _ = write!(self.owner_token, "{way:02x}{run:08x}{client:06x}{cycle:016x}");
-        self.name_lock(hot, texts);
+        self.name_lock(keys, texts);
     }
 
-    fn name_lock(&mut self, hot: bool, texts: &Texts) {
-        let (client, number) = if hot { (0, 0) } else { (self.client, self.cycles % LOCKS_A_CLIENT) };
+    fn name_lock(&mut self, keys: Keys, texts: &Texts) {
+        let (client, number) = (self.client, self.cycles % LOCKS_A_CLIENT);
+        let (begin, heat, client, number) = match keys {
+            Keys::Many => (texts.locks.as_str(), "many", client, number),
+            Keys::Hot => (texts.locks.as_str(), "hot", 0, 0),
+            Keys::Free => (FREE, "many", client, number),
+        };
         self.key.clear();
         let kind = match self.kind {
-            Kind::Legacy { .. } => "legacy",
+            Kind::Legacy(_) => "legacy",
             _ => "good",
         };
-        let (locks, way) = (&texts.locks, self.lane.way);
-        let heat = if hot { "hot" } else { "many" };
-        let _ = write!(self.key, "{locks}{kind}:{heat}:{way:02}:{client:03}:{number:03}");
+        let way = self.lane.way;
+        let _ = write!(self.key, "{begin}{kind}:{heat}:{way:02}:{client:03}:{number:03}");
     }
 }
 
@@ -357,14 +382,14 @@ mod tests {
         let token = "03000000090000070000000000000001";
         let key = "lock:legacy:many:03:007:001";
         assert_eq!(
-            says(Kind::Legacy { hot: false }, 3),
+            says(Kind::Legacy(Keys::Many), 3),
             [format!("SETNX {key} {token} [One]"), format!("EXPIRE {key} 30 [One]"), format!("DEL {key} [One]"),]
         );
     }
 
     #[test]
     fn a_client_that_loses_tries_again_and_releases_only_what_it_got() {
-        let kind = Kind::Good { hot: true };
+        let kind = Kind::Good(Keys::Hot);
         let texts = Texts::of(kind, "lock:");
         let mut script = Script::new(kind, LANE, 7);
         let (mut output, mut awaited) = (Vec::new(), VecDeque::new());

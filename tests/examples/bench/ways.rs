@@ -294,6 +294,11 @@ pub(crate) fn usual_namespaces() -> String {
     namespace("locks", &[format!("{LOCKS}*")], None)
 }
 
+/// The same, where the record of a lock goes with it.
+pub(crate) fn forgetting_namespaces() -> String {
+    usual_namespaces().replacen("mode =", "release = \"forget\"\nmode =", 1)
+}
+
 /// Ways through a lockwarden with guards: sixteen over other keys than those of the loads, and one over the keys of
 /// the loads, whose lock is free, so that every client may write them.
 pub(crate) fn guarded() -> [(&'static str, String); 3] {

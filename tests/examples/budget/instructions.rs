@@ -10,7 +10,7 @@ use lockwarden_tests::budget::Measure;
 use lockwarden_tests::encode;
 
 use crate::callgrind::{self, Counted};
-use crate::load::{Kind, Lane, RELEASE, RELEASE_SHA, Script, Texts, keys, put_set};
+use crate::load::{Keys, Kind, Lane, RELEASE, RELEASE_SHA, Script, Texts, keys, put_set};
 use crate::program::Place;
 use crate::wire::Connection;
 
@@ -40,8 +40,8 @@ const LOADS: [Load; 3] = [
         times: 1500,
         commands: 1,
     },
-    Load { name: "a lock cycle: SET NX PX, EVALSHA", kind: Kind::Good { hot: true }, times: 70, commands: 2 },
-    Load { name: "an old lock cycle: SETNX, EXPIRE, DEL", kind: Kind::Legacy { hot: true }, times: 50, commands: 3 },
+    Load { name: "a lock cycle: SET NX PX, EVALSHA", kind: Kind::Good(Keys::Hot), times: 70, commands: 2 },
+    Load { name: "an old lock cycle: SETNX, EXPIRE, DEL", kind: Kind::Legacy(Keys::Hot), times: 50, commands: 3 },
 ];
 
 pub(crate) fn measure(place: &Place) -> Result<Vec<Measure>, Box<dyn Error>> {

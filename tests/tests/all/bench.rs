@@ -9,7 +9,7 @@ use std::process::Command;
 use lockwarden_tests::binary;
 use serde_json::Value;
 
-const LOADS: [&str; 5] = ["plain", "pipeline", "legacy", "good-hot", "mix"];
+const LOADS: [&str; 6] = ["plain", "pipeline", "legacy", "good-hot", "good-free", "mix"];
 
 /// Where `make test` builds it; a run of this test alone may not have.
 fn program() -> Option<PathBuf> {
@@ -31,7 +31,7 @@ fn the_bench_measures_every_load_over_every_way() {
     let json = directory.path().join("figures.json");
     let output = Command::new(program)
         .args(["--pin", "free", "--rounds", "1", "--secs", "0.1", "--no-footprint"])
-        .args(["--targets", "direct-unix,forwarder,dedicated,dedicated-unix,multiplexed"])
+        .args(["--targets", "direct-unix,forwarder,dedicated,dedicated-unix,multiplexed,forgets"])
         .args(["--only", &LOADS.join(",")])
         .arg("--proxy")
         .arg(binary())
@@ -47,7 +47,7 @@ fn the_bench_measures_every_load_over_every_way() {
     for load in LOADS {
         let loads = found["loads"].as_array().unwrap();
         let table = loads.iter().find(|table| table["load"] == load).unwrap();
-        for way in ["direct", "direct-unix", "forwarder", "dedicated", "dedicated-unix"] {
+        for way in ["direct", "direct-unix", "forwarder", "dedicated", "dedicated-unix", "multiplexed", "forgets"] {
             let ways = table["ways"].as_array().unwrap();
             let row = ways.iter().find(|row| row["way"] == way).unwrap();
             let commands = row["rounds"][0]["commands"].as_u64();

@@ -922,6 +922,7 @@ fn a_connection_proves_its_leases_wherever_their_slots_and_primaries_have_gone()
     cluster.hands_over_to(3);
     // A client that waits for a reply when connections to the old one are cut is closed.
     proxy.logs(&["WARN", "the nodes of the cluster name another primary"]);
+    proxy.logs(&["INFO", "the backend is up", &cluster.node(3).address().to_string()]);
     wait_for("the new primary to be served", || {
         let other = proxy.client();
         other.write(format!("EXISTS {failed}\r\n").as_bytes());

@@ -186,7 +186,7 @@ impl ClientConnection {
     /// Its socket was not found: it is being closed, or this system does not show it.
     pub fn missed(&self) {
         if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_MISSED {
-            self.found(Process::None, None);
+            self.found(Process::None, None, None);
         } else {
             self.known_by.missed();
         }
@@ -195,7 +195,7 @@ impl ClientConnection {
     /// It has a process that this user may not look into.
     pub(crate) fn hidden(&self) {
         self.known_by.hide();
-        self.found(Process::None, None);
+        self.found(Process::None, None, None);
     }
 
     /// The process and its ancestors, as they were when it was found, and whether the list is complete.
@@ -210,15 +210,13 @@ impl ClientConnection {
     }
 
     /// It was looked up. The first result stays: a connection does not change its process.
-    pub fn found(&self, process: Process, running: Option<(Running, Option<Program>)>) {
-        let (running, program) = running.unzip();
-        if let Some(running) = running {
-            // Now, while the process waits for its reply: it may be gone a moment later.
-            self.lineage.get_or_init(|| running.lineage());
+    pub fn found(&self, process: Process, running: Option<(Running, Lineage)>, program: Option<Program>) {
+        if let Some((running, lineage)) = running {
+            self.lineage.get_or_init(|| lineage);
             self.running.get_or_init(|| running);
         }
         self.known_by.is_process(process);
-        self.known_by.settle(program.flatten());
+        self.known_by.settle(program);
     }
 }
 
@@ -470,8 +468,8 @@ mod tests {
         assert_eq!(peer(1, "127.8.0.1:1").process(), Process::Pending);
         assert_eq!(peer(1, "10.0.0.1:1").process(), Process::None);
         let found = peer(1, "[::1]:1");
-        found.found(Process::Known([1; 8]), None);
-        found.found(Process::None, None);
+        found.found(Process::Known([1; 8]), None, None);
+        found.found(Process::None, None, None);
         assert_eq!(found.process(), Process::Known([1; 8]));
     }
 }

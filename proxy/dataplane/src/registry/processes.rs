@@ -174,28 +174,22 @@ impl Finder {
         let pairs: Vec<Pair> = asked.iter().filter_map(|peer| pair(peer)).collect();
         let found = self.locate(&pairs);
         for peer in asked {
-            // A client on a unix socket has a known process, but its program is not known.
-            let known = match peer.running() {
-                Some(running) => Some((peer.process(), Some(running.clone()))),
-                None => {
-                    let found = pair(peer).and_then(|pair| found.get(&pair).cloned());
-                    match found {
-                        Some(Located::At(process, running)) => Some((process, Some(running))),
-                        Some(Located::Elsewhere) => Some((Process::None, None)),
-                        Some(Located::Hidden) => {
-                            peer.hidden();
-                            self.sight.is_hidden(peer);
-                            continue;
-                        }
-                        None => None,
-                    }
+            // Ancestors are looked at while the process waits for its reply: it may be gone a moment later.
+            if let Some(running) = peer.running() {
+                // A client on a unix socket has a known process, but its program is not known.
+                let program = self.programs.of(running);
+                peer.found(peer.process(), Some((running.clone(), running.lineage())), program);
+                continue;
+            }
+            match pair(peer).and_then(|pair| found.get(&pair)) {
+                Some(Located::At(process, running)) => {
+                    let program = self.programs.of(running);
+                    peer.found(*process, Some((running.clone(), running.lineage_of_living())), program);
                 }
-            };
-            match known {
-                Some((process, running)) => {
-                    let programs = &mut self.programs;
-                    let told = |running: Running| (running.clone(), programs.of(&running));
-                    peer.found(process, running.map(told));
+                Some(Located::Elsewhere) => peer.found(Process::None, None, None),
+                Some(Located::Hidden) => {
+                    peer.hidden();
+                    self.sight.is_hidden(peer);
                 }
                 None if peer.process() == Process::Pending => peer.missed(),
                 None => {}

@@ -18,7 +18,7 @@ const MAX_KNOWN: usize = 1024;
 const MAX_SEEN: usize = 16_384;
 /// Files of a process in which sockets were found last. A process opens a connection under the lowest free number:
 /// one that was freed before, or the next.
-const MAX_LATELY: usize = 8;
+const MAX_LATELY: usize = 32;
 /// This many numbers after the last of them are tried as well.
 const MORE_LIKELY: u32 = 8;
 /// Ancestors that are looked at, for programs that fork, and fork again before they run another program.
@@ -103,6 +103,14 @@ impl Search {
         for (number, files) in places {
             self.look_at(number, files.into_iter(), &mut hunt);
         }
+        // A program that connects for each lock gets the same number each time.
+        let last = self.known.iter().filter_map(|known| Some((known.number, *known.lately.front()?)));
+        for (number, file) in last.collect::<Vec<_>>() {
+            self.look_at(number, std::iter::once(file), &mut hunt);
+        }
+        if hunt.missing.is_empty() {
+            return hunt.ended();
+        }
         // Nothing is left of a client that was started for one command.
         let is_there = |known: &Known| fs::metadata(format!("/proc/{}", known.number)).is_ok();
         self.known.retain(is_there);
@@ -156,7 +164,7 @@ impl Search {
             Ok(files) => {
                 let files = files.flatten();
                 let files = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
-                self.look_at(number, files, hunt);
+                self.look_at_more(number, files, MAX_SEEN.saturating_sub(self.seen.len()), hunt);
             }
             Err(error) => {
                 hunt.is_barred |= error.kind() == ErrorKind::PermissionDenied;
@@ -165,11 +173,15 @@ impl Search {
         }
     }
 
-    /// Removes the sockets that are these files of this process from those that are missing.
+    /// Removes the sockets that are these files of this process from those that are missing, until none is missing.
     fn look_at(&mut self, number: u32, files: impl Iterator<Item = u32>, hunt: &mut Hunt) {
+        self.look_at_more(number, files, 0, hunt);
+    }
+
+    /// The same. Once a socket was found and none is missing, it looks at so many more files: the other sockets of the
+    /// process will be asked for soon.
+    fn look_at_more(&mut self, number: u32, files: impl Iterator<Item = u32>, mut more: usize, hunt: &mut Hunt) {
         let mut hits = Vec::new();
-        // The other sockets of a process that was found will be asked for soon, so the walk goes on.
-        let mut more = MAX_SEEN.saturating_sub(self.seen.len());
         for file in files {
             if hunt.is_late() || (hunt.missing.is_empty() && (hits.is_empty() || more == 0)) {
                 break;
@@ -192,18 +204,19 @@ impl Search {
                 hits.push((inode, file));
             }
         }
+        if hits.is_empty() {
+            return;
+        }
+        // Read after the files: if the number was given to another process meanwhile, this has that one's start time.
+        let Some(first) = Running::with_parent(number) else {
+            // It ended meanwhile. A child that had its parent's files for a moment is not the process in question.
+            hunt.missing.extend(hits.into_iter().map(|(inode, _)| inode));
+            return;
+        };
         for (inode, file) in hits {
-            match opener(number, file, inode) {
-                Some(running) => {
-                    self.remember(running.number(), std::iter::once(file));
-                    hunt.found.insert(inode, (running.process(), running));
-                }
-                // It ended meanwhile. A child that had its parent's files for a moment is not the process in
-                // question.
-                None => {
-                    hunt.missing.insert(inode);
-                }
-            }
+            let running = opener(first.clone(), file, inode);
+            self.remember(running.number(), std::iter::once(file));
+            hunt.found.insert(inode, (running.process(), running));
         }
     }
 
@@ -221,12 +234,10 @@ impl Search {
     }
 }
 
-/// Of a process and its ancestors, the farthest that has the same socket as the same file. A process that is being
-/// started has all files of its parent for a moment, until it runs its own program; and it is the youngest, which is
-/// looked at first.
-fn opener(number: u32, file: u32, inode: u64) -> Option<Running> {
-    // Read after the files: if the number was given to another process meanwhile, this has that one's start time.
-    let (mut opener, mut parent) = Running::with_parent(number)?;
+/// Of a process, which has this socket as this file, and its ancestors: the farthest that has it as the same file. A
+/// process that is being started has all files of its parent for a moment, until it runs its own program; and it is
+/// the youngest, which is looked at first.
+fn opener((mut opener, mut parent): (Running, Option<u32>), file: u32, inode: u64) -> Running {
     for _ in 0..MAX_ANCESTORS {
         match parent {
             Some(number) if matches!(socket_at(number, file), Ok(Some(same)) if same == inode) => {
@@ -238,7 +249,7 @@ fn opener(number: u32, file: u32, inode: u64) -> Option<Running> {
             Some(_) | None => break,
         }
     }
-    Some(opener)
+    opener
 }
 
 /// The process numbers that were given last, the newest first; the kernel gives the newest in one small file.
@@ -277,7 +288,7 @@ mod tests {
     fn the_next_sockets_are_looked_for_where_the_last_ones_were_and_behind_them() {
         let mut search = Search::default();
         search.remember(7, [3, 9, 4].into_iter());
-        search.remember(8, 20..40);
+        search.remember(8, 20..60);
         search.remember(7, [9].into_iter());
         let numbers: Vec<u32> = search.known.iter().map(|known| known.number).collect();
         assert_eq!(numbers, [7, 8]);

@@ -88,7 +88,8 @@ impl Client {
             return None;
         }
         let key = &DbKey::new(self.connection.db(), target.key.clone());
-        if !self.shared.jobs.has(key) {
+        let own = self.evidence.own(key, Instant::now()).map(|own| own.grant);
+        if !self.shared.jobs.has(key, own) {
             return None;
         }
         let lineage = self.shared.processes.lineage_of(peer).await?;

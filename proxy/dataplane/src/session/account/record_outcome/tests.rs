@@ -275,7 +275,7 @@ async fn a_process_that_was_found_while_a_grant_was_on_its_way_is_added_to_the_r
     let mut client = client_at(&shared, "127.0.0.1:40000");
     let flight = flight(&mut client, REQUESTS[0].1, "lock:a");
     let peer = client.connection.peer().clone();
-    peer.found(Process::Known([7; 8]), None);
+    peer.found(Process::Known([7; 8]), None, None);
     let (_, granted) = &outcomes()[0];
     let answers = answers(granted, &flight, None);
     let active = shared.active.load_full();
