@@ -47,6 +47,8 @@ mod options;
 mod process;
 #[path = "bench/replies.rs"]
 mod replies;
+#[path = "bench/scale.rs"]
+mod scale;
 #[path = "bench/table.rs"]
 mod table;
 #[path = "bench/ways.rs"]
@@ -127,6 +129,12 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     if options.grow {
         let series = growth::run(&mut bench, &ways)?;
         write(options, &json!({ "growth": series }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.scale {
+        let way = ways.iter().find(|way| way.name == "dedicated").ok_or("the way dedicated is not chosen")?;
+        let series = scale::run(&bench, way)?;
+        write(options, &json!({ "scale": series }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut footprints = Vec::new();

@@ -65,7 +65,8 @@ impl Process {
         self.0.id()
     }
 
-    pub(crate) fn signal(&self, signal: libc::c_int) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: libc::c_int) {
         let id = libc::pid_t::try_from(self.0.id()).expect("process ids fit pid_t");
         // SAFETY: `kill` takes no pointers; the child has not been waited for, so the id is its.
         unsafe { libc::kill(id, signal) };

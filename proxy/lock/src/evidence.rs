@@ -68,7 +68,8 @@ pub struct Seen {
 #[derive(Debug, Default)]
 struct Memory {
     own: Option<Own>,
-    seen: Option<Seen>,
+    /// Rare, and as large as the lease.
+    seen: Option<Box<Seen>>,
     refused: bool,
     refused_with: Option<ValueHash>,
     /// The lease before its own expired, and this connection had not come back to it before the next grant.
@@ -116,7 +117,8 @@ impl Facts {
 /// Everything one connection remembers.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    memory: DbMap<Memory>,
+    /// Boxed, since half of the places of a hash map may be empty.
+    memory: DbMap<Box<Memory>>,
     observed: VecDeque<DbKey>,
     attempts: Attempts,
     /// Its latest leases that it has not released, by their locks.
@@ -136,7 +138,7 @@ impl Evidence {
         Facts {
             own: memory.own.clone(),
             queued: Vec::new(),
-            seen: memory.seen.clone(),
+            seen: memory.seen.as_deref().cloned(),
             refused_since: memory.refused,
             refused_with: memory.refused_with,
             own_runs: memory.own.as_ref().is_some_and(|own| is_surely_running(own, now)),
@@ -321,7 +323,7 @@ impl Evidence {
         {
             memory.own = None;
         }
-        if memory.seen.replace(seen).is_none() {
+        if memory.seen.replace(Box::new(seen)).is_none() {
             self.observed.push_back(key);
             self.bound_observed();
         }
@@ -337,7 +339,7 @@ impl Evidence {
     }
 
     fn drop_if_empty(&mut self, key: &DbKey) {
-        if self.memory.get(key).is_some_and(Memory::is_empty) {
+        if self.memory.get(key).is_some_and(|memory| memory.is_empty()) {
             self.memory.remove(key);
         }
     }

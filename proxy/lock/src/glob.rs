@@ -191,16 +191,23 @@ pub(crate) enum Element {
 pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
     let (mut elements, mut at) = (Vec::new(), 0);
     while at < pattern.len() {
-        if pattern[at] == b'*' {
-            elements.push(Element::Star);
-            at += 1;
-            continue;
+        match pattern[at] {
+            b'*' => {
+                elements.push(Element::Star);
+                at += 1;
+            }
+            b'?' | b'[' | b'\\' => {
+                let taken = (0..=u8::MAX).filter_map(|byte| Some((byte, take_one(pattern, at, byte)?)));
+                let (bytes, behind): (Vec<u8>, Vec<usize>) = taken.unzip();
+                // An element that matches nothing: no key matches, and the rest of the pattern does not matter.
+                at = behind.first().copied().unwrap_or(pattern.len());
+                elements.push(Element::Byte(bytes));
+            }
+            literal => {
+                elements.push(Element::Byte(vec![literal]));
+                at += 1;
+            }
         }
-        let taken = (0..=u8::MAX).filter_map(|byte| Some((byte, take_one(pattern, at, byte)?)));
-        let (bytes, behind): (Vec<u8>, Vec<usize>) = taken.unzip();
-        // An element that matches nothing: no key matches, and the rest of the pattern does not matter.
-        at = behind.first().copied().unwrap_or(pattern.len());
-        elements.push(Element::Byte(bytes));
     }
     elements
 }

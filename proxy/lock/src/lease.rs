@@ -212,7 +212,8 @@ pub struct Held {
 /// The view.
 #[derive(Debug, Default)]
 pub struct LeaseTable {
-    leases: DbMap<Placed>,
+    /// Boxed, since half of the places of a hash map may be empty.
+    leases: DbMap<Box<Placed>>,
     /// When leases end, to find the expired ones. Each lease with a TTL is in here once.
     ends: BTreeMap<(Instant, u64), DbKey>,
     next_place: u64,
@@ -405,7 +406,7 @@ impl LeaseTable {
     pub fn take_away(&mut self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
         let keys: Vec<DbKey> = self.leases.keys().filter(|key| of(key)).cloned().collect();
         let taken = keys.into_iter().filter_map(|key| {
-            let Placed { lease, place } = self.leases.remove(&key)?;
+            let Placed { lease, place } = *self.leases.remove(&key)?;
             self.leave((lease.ends, place));
             Some((key, lease))
         });
@@ -476,7 +477,7 @@ impl LeaseTable {
         let over = self.remove(key, how, lease.since);
         if self.leases.len() < MAX_LEASES {
             let place = self.place(key, lease.ends);
-            self.leases.insert(key.clone(), Placed { lease, place });
+            self.leases.insert(key.clone(), Box::new(Placed { lease, place }));
         }
         over
     }
@@ -509,7 +510,7 @@ impl LeaseTable {
     }
 
     fn remove(&mut self, key: &DbKey, end: End, at: Instant) -> Option<Transition> {
-        let Placed { lease, place } = self.leases.remove(key)?;
+        let Placed { lease, place } = *self.leases.remove(key)?;
         self.leave((lease.ends, place));
         // A lease that had expired before was not held longer than its TTL.
         let over = lease.ends.map_or(at, |ends| ends.min(at));

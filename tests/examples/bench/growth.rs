@@ -12,7 +12,7 @@ use crate::Bench;
 use crate::figures::{Rounds, of};
 use crate::load::{Keys, Kind, Load};
 use crate::table::{PROXY, RATE, REDIS, Table, number};
-use crate::ways::{By, LOCKS, Open, Program, Way, namespace};
+use crate::ways::{LOCKS, Open, Way, namespace};
 
 const CLIENTS: [usize; 8] = [1, 2, 5, 10, 50, 100, 200, 500];
 const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -101,7 +101,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
             chains.into_iter().filter(|&(count, _)| count <= longest).collect(),
         ),
     ] {
-        let configured: Vec<_> = points.iter().map(|(count, namespaces)| configured(way, *count, namespaces)).collect();
+        let configured: Vec<_> =
+            points.iter().map(|(count, text)| way.with_namespaces(&count.to_string(), text)).collect();
         let open = self::open(bench, configured.iter())?;
         let tables = bench.measure(&loads, &open)?;
         let rows = points.iter().enumerate().map(|(at, (count, _))| {
@@ -123,20 +124,6 @@ fn open<'a>(bench: &Bench<'_>, ways: impl Iterator<Item = &'a Way>) -> Result<Ve
         Ok((way, open))
     })
     .collect()
-}
-
-/// The same binary with other namespaces.
-fn configured(way: &Way, count: usize, text: &str) -> Way {
-    let program = match &way.program {
-        Program::Lockwarden { binary, sessions, .. } => Program::Lockwarden {
-            binary: binary.clone(),
-            sessions: *sessions,
-            by: By::Tcp,
-            namespaces: text.to_owned(),
-        },
-        other => other.clone(),
-    };
-    Way { name: format!("{}-{count}", way.name), program }
 }
 
 /// Where the build left the built-in policies as files.

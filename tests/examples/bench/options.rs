@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// How cost grows with clients, pipelines, values, namespaces, patterns and policies, in place of the loads
     #[arg(long)]
     pub(crate) grow: bool,
+    /// What 100,000 patterns, a million held locks and 10,000 applications cost, in place of the loads
+    #[arg(long)]
+    pub(crate) scale: bool,
     /// Without the time to start and the memory of idle connections
     #[arg(long)]
     pub(crate) no_footprint: bool,

@@ -11,7 +11,7 @@ use std::{fs, process};
 #[derive(Clone, Copy)]
 pub(crate) struct CpuTime {
     /// By the scheduler's clock, to the nanosecond.
-    total: Duration,
+    pub(crate) total: Duration,
     /// By what the clock tick met, in hundredths of a second: good for shares only.
     user: u64,
     system: u64,

@@ -96,6 +96,12 @@ impl Open {
     pub(crate) fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
+
+    /// Has it read its configuration again.
+    pub(crate) fn reload(&self) -> Result<(), Box<dyn Error>> {
+        self.process.as_ref().ok_or("nothing stands in between")?.signal(libc::SIGHUP);
+        Ok(())
+    }
 }
 
 impl Way {
@@ -142,6 +148,15 @@ impl Way {
             thread::sleep(Duration::from_micros(500));
         }
         Ok(Open { name: self.name.clone(), address, process: Some(process), started_in: begun.elapsed() })
+    }
+
+    /// The same binary, under this name and with other namespaces.
+    pub(crate) fn with_namespaces(&self, name: &str, text: &str) -> Way {
+        let mut way = Way { name: format!("{}-{name}", self.name), ..self.clone() };
+        if let Program::Lockwarden { namespaces, .. } = &mut way.program {
+            text.clone_into(namespaces);
+        }
+        way
     }
 
     /// Whether it leads to the cluster, and not to the one server.

@@ -12,7 +12,7 @@ use toml::de::DeTable;
 use super::finding::{Findings, Place, Position};
 
 /// Largest configuration file, in bytes.
-const MAX_FILE: usize = 1 << 20;
+const MAX_FILE: usize = 16 << 20;
 
 /// Deepest dotted key. The parser bounds brackets but not dots, and a tree as deep as a file is long
 /// would overflow the stack when it is dropped. Our own deepest key has four parts.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The most findings kept per severity. A file of one MiB could contain a hundred thousand errors; more than this limit
+/// The most findings kept per severity. A large file could contain a million errors; more than this limit
 /// is not readable, and memory stays bounded.
 const KEPT_OF_EACH_SEVERITY: usize = 200;
 

@@ -162,8 +162,8 @@ fn a_file_that_is_no_text_of_ours_is_one_finding() {
     assert_eq!(load(), ["c.toml error: cannot read the file: No such file or directory (os error 2)"]);
     fs::write(&path, b"# ok\n# \xc3\xa9 \xff\n").unwrap();
     assert_eq!(load(), ["c.toml:2:5 error: not UTF-8 text, which TOML has to be"]);
-    fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
-    assert_eq!(load(), ["c.toml error: the file is longer than 1048576 bytes"]);
+    fs::write(&path, vec![b'#'; (16 << 20) + 1]).unwrap();
+    assert_eq!(load(), ["c.toml error: the file is longer than 16777216 bytes"]);
 }
 
 #[test]

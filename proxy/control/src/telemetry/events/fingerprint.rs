@@ -3,10 +3,9 @@
 //! process.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use sha2::{Digest, Sha256};
-
-use crate::random;
 
 /// The size of one block of SHA-256, bytes.
 const BLOCK: usize = 64;
@@ -25,16 +24,20 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Makes fingerprints with one key: the first eight bytes of SHA-256 over a block made of the key, and the owner token.
-/// The block is hashed once, here. The rest of the hash is cut off, so that the hash cannot be continued from its end.
-pub struct Fingerprints(Sha256);
+/// Makes fingerprints with one key.
+pub enum Fingerprints {
+    /// SipHash with a random key that only this process has: a tenth of the instructions of the other. Without the key
+    /// owner tokens cannot be tried out, and no other process needs the same fingerprint.
+    OfProcess(RandomState),
+    /// The first eight bytes of SHA-256 over a block made of the operator's key, and the owner token. The block is hashed
+    /// once, here. The rest of the hash is cut off, so that the hash cannot be continued from its end.
+    OfOperator(Sha256),
+}
 
 impl Fingerprints {
     /// With a key that only this process has.
     pub fn random() -> Fingerprints {
-        let mut key = [0; 32];
-        random::fill(&mut key);
-        Fingerprints::with_key(&key)
+        Fingerprints::OfProcess(RandomState::new())
     }
 
     /// With the operator's key, of any length.
@@ -42,13 +45,22 @@ impl Fingerprints {
         let mut block = [0; BLOCK];
         let digest = Sha256::digest(key);
         block[..digest.len()].copy_from_slice(&digest);
-        Fingerprints(Sha256::new().chain_update(block))
+        Fingerprints::OfOperator(Sha256::new().chain_update(block))
     }
 
     pub(super) fn of(&self, token: &[u8]) -> Fingerprint {
-        let digest = self.0.clone().chain_update(token).finalize();
-        let hash = digest.iter().take(8);
-        Fingerprint { hash: hash.fold(0, |hash, byte| hash << 8 | u64::from(*byte)), length: token.len() }
+        let hash = match self {
+            Fingerprints::OfProcess(keyed) => {
+                let mut hasher = keyed.build_hasher();
+                hasher.write(token);
+                hasher.finish()
+            }
+            Fingerprints::OfOperator(begun) => {
+                let digest = begun.clone().chain_update(token).finalize();
+                digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+            }
+        };
+        Fingerprint { hash, length: token.len() }
     }
 }
 
@@ -61,7 +73,11 @@ mod tests {
         let one = Fingerprints::with_key(b"the operator's").of(b"token");
         assert_eq!(one, Fingerprints::with_key(b"the operator's").of(b"token"));
         assert_ne!(one, Fingerprints::with_key(b"another one's").of(b"token"));
-        assert_ne!(one, Fingerprints::random().of(b"token"));
+        let (this, other) = (Fingerprints::random(), Fingerprints::random());
+        assert_eq!(this.of(b"token"), this.of(b"token"));
+        assert_ne!(this.of(b"token"), this.of(b"tokens"));
+        assert_ne!(this.of(b"token"), other.of(b"token"));
+        assert_ne!(one, this.of(b"token"));
         assert_eq!(one.to_string().len(), 16);
     }
 }
