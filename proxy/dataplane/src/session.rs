@@ -487,6 +487,6 @@ mod tests {
             size_of::<F>()
         }
         let taken = size_of::<Session>() + size_of_future(serving);
-        assert!(taken <= 4_096, "{taken} bytes");
+        assert!(taken <= 3_072, "{taken} bytes");
     }
 }

@@ -100,12 +100,14 @@ impl Session {
             self.client.passed_through(sampled);
             return Ok(());
         }
-        // Commands that pass through do without this `Arc`: all threads update its reference count. Rare cases are
-        // boxed while they run, so that an idle session needs little memory.
+        // Commands that pass through do without this `Arc`: all threads update its reference count. All else is boxed
+        // while it runs, so that an idle session needs little memory.
         let active = self.client.active();
         match class {
             Class::PassThrough(_) => {}
-            Class::Judge(command) => self.govern(inbox, command.into(), &active, muted).await?,
+            Class::Judge(command) => {
+                Box::pin(self.govern(inbox, command.into(), &active, muted)).await?;
+            }
             Class::Opaque(command) => {
                 Box::pin(self.govern(inbox, command.into(), &active, muted)).await?;
             }
