@@ -120,9 +120,18 @@ impl Found {
 }
 
 impl Applications {
-    /// Counts an event of an application.
-    pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<LockEvent>, pattern: Option<PatternId>) {
+    /// Counts an event of an application, and the lock time that it spent.
+    pub(super) fn did(
+        &mut self,
+        caller: &Arc<Caller>,
+        entry: &Arc<LockEvent>,
+        pattern: Option<PatternId>,
+        costs: &Costs,
+    ) {
         let here = self.here(caller, &entry.namespace);
+        if *costs != Costs::default() {
+            here.costs_of(pattern).add(costs);
+        }
         here.overlaps += u64::from(entry.overlap);
         // The verdict of a guard on data is no operation on the lock.
         if entry.guarded.is_some() {

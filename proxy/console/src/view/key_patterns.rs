@@ -227,7 +227,9 @@ impl PatternSeen {
             // A lease that ran out was not released.
             held_ms: ended.hold.filter(|hold| !hold.ran_out).map(|_| ended.held_ms()),
         };
-        if let Some(known) = self.known(key, ended.fence) {
+        if ended.again
+            && let Some(known) = self.known(key, ended.fence)
+        {
             *known = past;
             return;
         }

@@ -113,6 +113,8 @@ pub(super) struct Ended {
     pub(super) end: End,
     /// How long it was held. `None` while that is not known: its holder has not released it.
     pub(super) hold: Option<Hold>,
+    /// Its end may have been told before.
+    pub(super) again: bool,
 }
 
 impl Ended {
@@ -132,6 +134,7 @@ impl Ended {
             ttl_ms: 0,
             end,
             hold: Some(Hold::new(entry.at_ms, held_ms, 0, (ran_out, false))),
+            again: true,
         }
     }
 }
@@ -318,6 +321,7 @@ impl Holding {
                 End::RanOut => Some(hold(true)),
                 End::Deleted | End::Replaced | End::TakenOver | End::Broken | End::Lost | End::Unseen => None,
             },
+            again: false,
         }
     }
 

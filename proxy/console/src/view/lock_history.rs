@@ -405,6 +405,9 @@ impl LockSeen {
             } else {
                 self.given_back(former.lease, entry, turn);
             }
+            if let Some(ended) = turn.ended.last_mut() {
+                ended.again = true;
+            }
             return !by_another;
         }
         match &self.holding {
@@ -470,8 +473,9 @@ impl LockSeen {
         };
         turn.otherwise.extend(lease.would_go_otherwise(entry.at, true));
         turn.ran_out |= end == End::RanOut;
+        let again = self.was_over(&lease);
         let former = Former::new(lease, end, entry.at);
-        let ended = former.ended();
+        let ended = Ended { again, ..former.ended() };
         if let Some(hold) = ended.hold {
             self.holds.add(hold);
         }
@@ -493,11 +497,17 @@ impl LockSeen {
             turn.left = lease.part_left(entry.at);
         }
         turn.would_cut_ms = lease.would_be_cut_ms(entry.at);
-        let ended = lease.ended(End::Released, lease.age_ms(entry.at));
+        let again = self.was_over(&lease);
+        let ended = Ended { again, ..lease.ended(End::Released, lease.age_ms(entry.at)) };
         if let Some(hold) = ended.hold {
             self.holds.add(hold);
         }
         turn.ended.push(ended);
+    }
+
+    /// Whether an end of this lease was told, and then a sign of its holder that it goes on.
+    fn was_over(&self, lease: &Holding) -> bool {
+        self.former.iter().any(|former| former.lease.fence == lease.fence)
     }
 
     /// A lease of which only the end was seen.

@@ -229,9 +229,9 @@ impl Seen {
         }
         self.measure(&key, &turn, entry, measures);
         self.patterns.fold(pattern, &told, &turn);
-        self.count(&told, &turn);
+        let own = self.spend(&told, &turn, pattern);
+        self.count((&told, pattern), &turn, own);
         self.blame(&told, &turn, pattern);
-        self.spend(&told, &turn, pattern);
         self.remember(&told, holder.flatten());
     }
 
@@ -304,7 +304,8 @@ impl Seen {
         }
     }
 
-    fn count(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
+    /// Counts an event, with the lock time that its own client spent.
+    fn count(&mut self, (entry, pattern): (&Arc<LockEvent>, Option<PatternId>), turn: &Turn, costs: Costs) {
         // The verdict of a guard on data is no operation on the lock and says nothing about its namespace.
         let of_lock = entry.guarded.is_none();
         let decided = entry.verdict.as_ref().filter(|_| of_lock);
@@ -321,9 +322,13 @@ impl Seen {
             kept_alive: 0,
             ungoverned: u64::from(entry.happened == EventKind::Ungoverned),
             tokenless_releases: u64::from(is_tokenless_release(entry)),
-            costs: Costs::default(),
+            costs,
         };
-        self.note(moment_of(entry), &Noted::Counts(&entry.namespace, &counts));
+        let noted = match &entry.caller {
+            Some(caller) => Noted::Did(caller, entry, pattern, &counts),
+            None => Noted::Counts(&entry.namespace, &counts),
+        };
+        self.note(moment_of(entry), &noted);
         let namespace = match self.namespaces.get_mut(&entry.namespace) {
             Some(known) => known,
             None => self.namespaces.entry(entry.namespace.clone()).or_default(),
@@ -365,7 +370,6 @@ impl Seen {
         let Some(caller) = &entry.caller else {
             return;
         };
-        self.note(at, &Noted::Did(caller, entry, pattern));
         let mut found = |finding| self.note(at, &Noted::Found(finding, caller, entry, pattern));
         if let EventKind::Observed(observation) = entry.happened {
             found(Finding::Observed(observation));
@@ -389,11 +393,18 @@ impl Seen {
         }
     }
 
-    /// Counts lock time: of ended leases, and of locks that were locked but not used.
-    fn spend(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
+    /// Counts lock time: of ended leases, and of locks that were locked but not used. Returns the lock time of the client of
+    /// the entry, to be counted with the entry.
+    fn spend(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) -> Costs {
         let (at, mode) = (moment_of(entry), entry.mode);
+        let mut own = Costs::default();
         let mut spend = |caller: Option<&Arc<Caller>>, cost| {
-            let spent = Spent { at, caller: caller.cloned(), costs: Costs::of(mode, cost) };
+            let costs = Costs::of(mode, cost);
+            if caller.map(Arc::as_ptr) == entry.caller.as_ref().map(Arc::as_ptr) {
+                own.add(&costs);
+                return;
+            }
+            let spent = Spent { at, caller: caller.cloned(), costs };
             self.note(at, &Noted::Spent(&entry.namespace, &spent, pattern));
         };
         if let EventKind::Acquired { again: false, .. } = entry.happened {
@@ -418,6 +429,7 @@ impl Seen {
         for spent in &turn.spent {
             self.note(spent.at, &Noted::Spent(&entry.namespace, spent, pattern));
         }
+        own
     }
 
     /// A finding that belongs to no lock of a namespace.

@@ -43,8 +43,8 @@ pub(super) struct Counts {
 pub(super) enum Noted<'a> {
     /// In a namespace.
     Counts(&'a Arc<str>, &'a Counts),
-    /// An event of an application, on a lock with this key pattern.
-    Did(&'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
+    /// An event of an application, on a lock with this key pattern; in its namespace it counts so much.
+    Did(&'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>, &'a Counts),
     /// A finding about it, with an example.
     Found(Finding, &'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
     /// Lock time that has passed in a namespace, on a lock with this key pattern.
@@ -61,7 +61,10 @@ impl Tally {
                     self.applications.spent(caller, namespace, pattern, &spent.costs);
                 }
             }
-            Noted::Did(caller, entry, pattern) => self.applications.did(caller, entry, pattern),
+            Noted::Did(caller, entry, pattern, counts) => {
+                self.counts(&entry.namespace).add(counts);
+                self.applications.did(caller, entry, pattern, &counts.costs);
+            }
             Noted::Found(finding, caller, example, pattern) => {
                 let found = (finding, pattern);
                 self.applications.found(found, caller, example);

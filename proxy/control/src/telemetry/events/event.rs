@@ -373,9 +373,11 @@ impl Caller {
     pub fn may_be(&self, other: &Caller) -> bool {
         let processes = (self.known_by.process(), other.known_by.process());
         let differ = matches!(processes, (Process::Known(one), Process::Known(two)) if one != two);
-        let looks = |caller: &Caller| (caller.user.clone(), caller.name.clone(), caller.address.host());
-        let certificate = self.known_by.certificate() == other.known_by.certificate();
-        !differ && certificate && looks(self) == looks(other)
+        !differ
+            && self.user == other.user
+            && self.name == other.name
+            && self.address.ip() == other.address.ip()
+            && self.known_by.certificate() == other.known_by.certificate()
     }
 
     /// The operator's name for its application.
