@@ -4,7 +4,6 @@
 //! script does nothing and reports that.
 
 use bytes::BytesMut;
-use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan, bulk_text};
 use smallvec::SmallVec;
 
 use super::step::Step;
@@ -222,17 +221,26 @@ fn script(members: &[(usize, &Plan, Member<'_>)]) -> Plan {
     step.done(&scripts::GROUP)
 }
 
-/// Splits these bytes into bulk strings.
-fn words(mut bytes: &[u8]) -> Words<'_> {
-    let mut words = Words::new();
-    let mut scanner = ReplyScanner::new(ReplyLimits::default());
-    while let Ok(Scan::Complete { consumed }) = scanner.scan(bytes)
-        && let Some(word) = bulk_text(&bytes[..consumed])
-    {
-        words.push(word);
-        bytes = &bytes[consumed..];
-    }
-    words
+/// Splits these bytes into bulk strings, as a step writes them.
+fn words(bytes: &[u8]) -> Words<'_> {
+    let mut rest = bytes;
+    std::iter::from_fn(|| {
+        let (word, behind) = first_word(rest)?;
+        rest = behind;
+        Some(word)
+    })
+    .collect()
+}
+
+/// The text of the first bulk string, and the bytes behind it.
+fn first_word(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let head = bytes.strip_prefix(b"$")?;
+    let digits = head.iter().position(|byte| *byte == b'\r')?;
+    let digit = |byte: &u8| usize::from(byte.wrapping_sub(b'0'));
+    let length =
+        head[..digits].iter().fold(0, |length: usize, byte| length.saturating_mul(10).saturating_add(digit(byte)));
+    let (word, behind) = head.get(digits + 2..)?.split_at_checked(length)?;
+    Some((word, behind.get(2..)?))
 }
 
 #[cfg(test)]
@@ -287,6 +295,10 @@ mod tests {
         }
         let plan = step.done(&scripts::GROUP);
         assert_eq!(words(&plan.tail)[..], [&b""[..], b"\r\n$1\r\n", b"x"]);
-        assert_eq!(words(b"$3\r\nab"), Words::new());
+        for cut in
+            [&b"$3\r\nab"[..], b"$3\r\nabc\r", b"$3", b"$", b":1\r\n", b"$99999999999999999999\r\nab\r\n", b"$-1\r\n"]
+        {
+            assert_eq!(words(cut), Words::new());
+        }
     }
 }
