@@ -125,7 +125,8 @@ fn silent(address: &Address, clients: usize) -> Result<Vec<Plain>, Box<dyn Error
     Ok(streams)
 }
 
-fn cpu_share(id: u32) -> io::Result<f64> {
+/// Percent of a core that a process takes while it is watched.
+pub(crate) fn cpu_share(id: u32) -> io::Result<f64> {
     let (before, begun) = (CpuTime::of(id)?, Instant::now());
     sleep(WATCHED);
     let spent = CpuTime::of(id)?.since(before).total;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::drive::{connect, exchange};
+use crate::footprint::cpu_share;
 use crate::process::{CpuTime, interrupted, resident};
 use crate::table::number;
 use crate::ways::{LOCKS, Open, Way, namespace};
@@ -27,8 +28,6 @@ const BATCH: u64 = 100;
 /// A program has settled when it took no time for so long.
 const CALM: Duration = Duration::from_millis(500);
 const MOST_SETTLING: Duration = Duration::from_secs(20);
-/// How long idleness is watched.
-const WATCHED: Duration = Duration::from_secs(5);
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// Every series, printed as it comes.
@@ -69,7 +68,7 @@ pub(crate) fn run(bench: &Bench<'_>, way: &Way) -> Result<Vec<Value>, Box<dyn Er
         }
         let spent = proxy.settled()? - before;
         let more = proxy.memory()? - proxy.memory;
-        let idle = proxy.idle()?;
+        let idle = cpu_share(proxy.id)?;
         table.row(count, &[more, more * MIB / count as f64, spent * 1e3 / count as f64, idle]);
     }
     series.push(table.end());
@@ -145,13 +144,6 @@ impl Measured {
             }
             spent = now;
         }
-    }
-
-    /// Percent of a core while nothing comes.
-    fn idle(&self) -> Result<f64, Box<dyn Error>> {
-        let before = self.spent()?;
-        sleep(WATCHED);
-        Ok((self.spent()? - before) / WATCHED.as_secs_f64() / 10.0)
     }
 }
 

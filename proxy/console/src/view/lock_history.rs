@@ -123,6 +123,7 @@ impl LockSeen {
 
     pub(super) fn fold(&mut self, entry: &Arc<LockEvent>) -> Turn {
         let mut turn = Turn::default();
+        let over: Vec<u64> = self.former.iter().map(|former| former.lease.fence).collect();
         self.unheld_before(entry, &mut turn);
         let was_refused = |session| self.wait_of(session).is_some();
         let unheld = Unheld::of(entry, self.holding.as_ref(), was_refused);
@@ -181,6 +182,9 @@ impl LockSeen {
         self.unheld_since(entry, unheld, &mut turn);
         if let (true, Some(holding)) = (entry.overlap, &mut self.holding) {
             holding.overlapped = true;
+        }
+        for ended in &mut turn.ended {
+            ended.again |= over.contains(&ended.fence);
         }
         if told {
             self.tell(entry);
@@ -405,9 +409,6 @@ impl LockSeen {
             } else {
                 self.given_back(former.lease, entry, turn);
             }
-            if let Some(ended) = turn.ended.last_mut() {
-                ended.again = true;
-            }
             return !by_another;
         }
         match &self.holding {
@@ -473,9 +474,8 @@ impl LockSeen {
         };
         turn.otherwise.extend(lease.would_go_otherwise(entry.at, true));
         turn.ran_out |= end == End::RanOut;
-        let again = self.was_over(&lease);
         let former = Former::new(lease, end, entry.at);
-        let ended = Ended { again, ..former.ended() };
+        let ended = former.ended();
         if let Some(hold) = ended.hold {
             self.holds.add(hold);
         }
@@ -497,17 +497,11 @@ impl LockSeen {
             turn.left = lease.part_left(entry.at);
         }
         turn.would_cut_ms = lease.would_be_cut_ms(entry.at);
-        let again = self.was_over(&lease);
-        let ended = Ended { again, ..lease.ended(End::Released, lease.age_ms(entry.at)) };
+        let ended = lease.ended(End::Released, lease.age_ms(entry.at));
         if let Some(hold) = ended.hold {
             self.holds.add(hold);
         }
         turn.ended.push(ended);
-    }
-
-    /// Whether an end of this lease was told, and then a sign of its holder that it goes on.
-    fn was_over(&self, lease: &Holding) -> bool {
-        self.former.iter().any(|former| former.lease.fence == lease.fence)
     }
 
     /// A lease of which only the end was seen.

@@ -99,7 +99,7 @@ impl Jobs {
     /// Whether a job took this lock by another lease than this one of the asking connection: with its own lease, a
     /// connection speaks for itself.
     pub(crate) fn has(&self, key: &DbKey, own: Option<Grant>) -> bool {
-        !self.is_empty() && self.lock().get(key).is_some_and(|job| own != Some(job.grant))
+        self.lock().get(key).is_some_and(|job| own != Some(job.grant))
     }
 
     /// Finds the process of a client that asks for a lock with the first command of its connection, and may end with

@@ -91,17 +91,15 @@ impl Running {
     /// The process and its ancestors, the nearest first, as far as they belong to one session: what started that
     /// session (a terminal, cron, a service manager) works on when all this is over.
     pub fn lineage(&self) -> Lineage {
-        if self.lineage_lately().is_some() && !self.is_alive() {
-            return Lineage { processes: vec![self.clone()], is_whole: false };
-        }
-        self.lineage_of_living()
+        self.lineage_lately().filter(|_| self.is_alive()).unwrap_or_else(|| self.lineage_now())
     }
 
     /// The same for a process that was seen to be alive just now.
     pub(super) fn lineage_of_living(&self) -> Lineage {
-        if let Some(known) = self.lineage_lately() {
-            return known;
-        }
+        self.lineage_lately().unwrap_or_else(|| self.lineage_now())
+    }
+
+    fn lineage_now(&self) -> Lineage {
         let mut lineage = Lineage { processes: vec![self.clone()], is_whole: false };
         let Some(own) = stat(self.number).filter(|stat| stat.started == self.started) else {
             return lineage;

@@ -87,6 +87,9 @@ impl Client {
             }
             return None;
         }
+        if self.shared.jobs.is_empty() {
+            return None;
+        }
         let key = &DbKey::new(self.connection.db(), target.key.clone());
         let own = self.evidence.own(key, Instant::now()).map(|own| own.grant);
         if !self.shared.jobs.has(key, own) {
