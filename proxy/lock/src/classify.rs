@@ -29,7 +29,7 @@ use crate::rules::Mode;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{
     Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, Reach, Said, SessionVerb, Verb,
-    arity_ok, for_each_foreign_key, for_each_key, lasting_name, lookup,
+    arity_ok, for_each_foreign_key, for_each_key, lasting_name, lookup, row_named,
 };
 
 /// The longest lock key that is judged, in bytes.
@@ -44,9 +44,7 @@ pub const MAX_WRAPPED_BYTES: usize = 1024 * 1024;
 /// Whether this command stores or compares a lock's value at this position: a value above [`MAX_VALUE_BYTES`] is
 /// refused there, whatever else the command says. For requests that have not arrived completely.
 pub fn has_value_at(name: &[u8], place: usize) -> bool {
-    const COMMANDS: [(&str, usize); 5] = [("set", 2), ("setnx", 2), ("getset", 2), ("setex", 3), ("psetex", 3)];
-    let mut commands = COMMANDS.iter();
-    commands.any(|(known, at)| place == *at && name.eq_ignore_ascii_case(known.as_bytes()))
+    row_named(name).is_some_and(|row| row.value_at.is_some_and(|at| usize::from(at) == place))
 }
 
 /// What a request means.
@@ -333,7 +331,7 @@ impl Classifier<'_> {
             return self.opaque(spec.name, request, first, OpaqueKind::Command);
         }
         let (frame, argv) = copied(&request);
-        match verbs::read(verb, &argv, locks) {
+        match verbs::read(verb, spec.name, &argv, locks) {
             Ok(op) => understood(verb, spec.name, op, argv, frame),
             // Redis looks for the key first: the reply is nil or this error, and nothing changes either way.
             Err(error) if verb == Verb::GetEx && error.is_about_a_number() => Class::PassThrough(pass),

@@ -18,7 +18,7 @@ pub use foreign::{
 };
 pub use integer::{NotAnInteger, parse_integer};
 pub use keys::{KeyError, for_each_key};
-pub use lookup::{Lookup, lookup};
+pub use lookup::{Lookup, lookup, row_named};
 pub use scripted::in_script;
 
 /// Commands for which Redis does not check a user's rights on every key: of several `STORE` options only the last, and
@@ -86,6 +86,10 @@ pub struct CommandSpec {
     pub effect: Effect,
     /// Whether it may block the client.
     pub blocking: bool,
+    /// Whether most servers lack it.
+    pub rare: bool,
+    /// The position of the value that it stores, if that is always the same.
+    pub value_at: Option<u8>,
 }
 
 impl CommandSpec {

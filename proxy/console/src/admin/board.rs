@@ -22,6 +22,7 @@ mod pattern;
 mod reasons;
 mod report;
 mod shown;
+mod table;
 #[cfg(test)]
 mod tests;
 mod timeline;

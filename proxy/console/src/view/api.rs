@@ -9,13 +9,15 @@ use std::iter::Sum;
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
+use clap::Args;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::reason::Reason;
 use lockwarden_policy::PolicyInfo;
 use std::collections::BTreeMap;
 
 use lockwarden_control::telemetry::metrics::BUILD;
-use lockwarden_control::text::escape::unspell;
+use lockwarden_control::text::escape::{spell, unspell};
+use lockwarden_control::text::numbers::utc;
 use serde::{Deserialize, Serialize};
 
 pub use config_meaning::ConfigMeaning;
@@ -25,7 +27,7 @@ pub use lockwarden_control::telemetry::audit::{Client, Record as Moment};
 pub use lockwarden_control::telemetry::changes::Change;
 
 /// The format of a list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// JSON, as in the rest of the API.
@@ -36,46 +38,75 @@ pub enum Format {
 }
 
 /// The query of the decisions.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionsQuery {
-    /// Only later ones.
-    pub(crate) since: Option<After>,
-    pub(crate) id: Option<String>,
     pub(crate) namespace: Option<String>,
+    /// A part of their keys, spelled as keys are shown.
+    pub(crate) contains: Option<String>,
+    pub(crate) pattern: Option<KeyGlob>,
     /// The application of the client, as it is shown.
     pub(crate) application: Option<String>,
     pub(crate) reason: Option<ReasonWord>,
-    pub(crate) pattern: Option<KeyGlob>,
-    /// A part of their keys, spelled as keys are shown.
-    pub(crate) contains: Option<String>,
+    /// Only later ones.
+    pub(crate) since: Option<After>,
+    pub(crate) id: Option<String>,
     pub(crate) limit: Option<usize>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) format: Format,
 }
 
-/// The query of the held locks.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
+/// The query of the held locks: flags of the command line, and fields of the API.
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocksQuery {
+    /// Only the locks of this namespace
+    #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// A part of their keys, spelled as keys are shown.
+    /// Only the locks whose key contains this
+    #[arg(long, value_name = "TEXT")]
     pub contains: Option<String>,
+    /// Only the locks whose key matches this pattern, a Redis glob
+    #[arg(long, value_name = "GLOB")]
     pub pattern: Option<KeyGlob>,
-    /// The application of the holder, as it is shown.
+    /// Only the locks that this application holds, as the list names it
+    #[arg(long, value_name = "NAME")]
     pub application: Option<String>,
-    /// Only locks with a problem or a remark.
-    #[serde(default)]
+    /// Only the locks with something wrong: overlaps, deadlocks, unknown since a failover, no TTL
+    #[arg(long)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub problems: bool,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value = "200")]
     pub limit: Option<usize>,
-    #[serde(default)]
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub format: Format,
 }
 
+/// Whether a field of a query is as without it.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// A Redis glob over keys, spelled as keys are shown.
-#[derive(Clone, Debug, serde::Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct KeyGlob(pub Glob);
+
+impl FromStr for KeyGlob {
+    type Err = NoGlob;
+
+    fn from_str(text: &str) -> Result<KeyGlob, NoGlob> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<KeyGlob> for String {
+    fn from(KeyGlob(glob): KeyGlob) -> String {
+        spell(glob.pattern())
+    }
+}
 
 /// The longest glob, in bytes; matching takes at most its length times that of a key.
 const MAX_GLOB: usize = 1_024;
@@ -97,9 +128,15 @@ impl TryFrom<String> for KeyGlob {
 }
 
 /// A reason, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct ReasonWord(pub(crate) Reason);
+
+impl From<ReasonWord> for String {
+    fn from(ReasonWord(reason): ReasonWord) -> String {
+        reason.word().to_owned()
+    }
+}
 
 /// Not a reason.
 #[derive(Debug, thiserror::Error)]
@@ -116,8 +153,8 @@ impl TryFrom<String> for ReasonWord {
 }
 
 /// The moment to start after: Unix ms, or any [`Since`] that a report accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) struct After(pub(crate) Since);
 
 impl TryFrom<String> for After {
@@ -131,15 +168,25 @@ impl TryFrom<String> for After {
     }
 }
 
-/// The query of the client connections.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
+impl From<After> for String {
+    fn from(After(since): After) -> String {
+        since.into()
+    }
+}
+
+/// The query of the client connections: flags of the command line, and fields of the API.
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionsQuery {
-    /// The application, as it is shown.
+    /// Only the connections of this application, as the list names it
+    #[arg(long, value_name = "NAME")]
     pub application: Option<String>,
-    /// Only those that hold a lock.
-    #[serde(default)]
+    /// Only the connections that hold a lock
+    #[arg(long)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub holding: bool,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value = "200")]
     pub limit: Option<usize>,
 }
 
@@ -747,13 +794,17 @@ impl TomlLine {
     }
 }
 
-/// The query of `GET /api/v1/report`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+/// The query of `GET /api/v1/report`, and the flags of `lockwarden audit` for it.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportQuery {
-    /// The start of the counts; `None`: the process start, or the last order to count anew.
+    /// Only what happened since then: a span (1h), a moment (2026-11-22T18:00:00Z), last-change (of a mode or of the
+    /// configuration) or reload
+    // Without it: since the process start, or the last order to count anew.
+    #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<Since>,
-    /// The calls that a namespace needs to be ready, instead of 1,000 or those of a week.
+    /// Calls that a namespace needs to be ready [default: 1,000, or those of a week]
+    #[arg(long, value_name = "CALLS")]
     pub(crate) enough: Option<u64>,
 }
 
@@ -795,8 +846,8 @@ pub struct WhatIfRow {
 }
 
 /// The start of the counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Since {
     /// This time ago.
     Ago(Duration),
@@ -831,6 +882,17 @@ impl FromStr for Since {
         let since_1970 = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok());
         let ms = since_1970.and_then(|span| u64::try_from(span.as_millis()).ok());
         ms.map(Since::Time).ok_or_else(|| NoTime(text.to_owned()))
+    }
+}
+
+impl From<Since> for String {
+    fn from(since: Since) -> String {
+        match since {
+            Since::Ago(span) => humantime::format_duration(span).to_string(),
+            Since::Time(unix_ms) => utc(unix_ms),
+            Since::LastChange => "last-change".to_owned(),
+            Since::Reload => "reload".to_owned(),
+        }
     }
 }
 

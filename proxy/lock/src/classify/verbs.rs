@@ -51,12 +51,13 @@ const OPTION_IN_ERROR: usize = 64;
 /// Reads a verb with a lock among its keys. `locks` are all lock keys with their positions, at least one.
 pub(super) fn read(
     verb: Verb,
+    name: &'static str,
     argv: &Arguments,
     mut locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
     match verb {
         Verb::MSetNx if argv.len().is_multiple_of(2) => {
-            return Err(ArgumentError::Arity("msetnx"));
+            return Err(ArgumentError::Arity(name));
         }
         Verb::MSetNx => return Ok(set_all(argv, locks, AskedTtl::None)),
         Verb::MSetEx => return set_all_with_ttl(argv, locks),
@@ -70,8 +71,8 @@ pub(super) fn read(
     Ok(match verb {
         Verb::SetNx => LockOp::Acquire { target, value: value(2), ttl: AskedTtl::None, reply: AcquireReply::Integer },
         Verb::Set => return set(argv, target),
-        Verb::SetEx => return set_ex(argv, target, "setex", 1000),
-        Verb::PSetEx => return set_ex(argv, target, "psetex", 1),
+        Verb::SetEx => return set_ex(argv, target, name, 1000),
+        Verb::PSetEx => return set_ex(argv, target, name, 1),
         Verb::GetSet => LockOp::Store {
             target,
             value: value(2),
@@ -87,12 +88,12 @@ pub(super) fn read(
             spelling: if verb == Verb::Unlink { ReleaseSpelling::Unlink } else { ReleaseSpelling::Del },
             comparison: None,
         },
-        Verb::Expire => return expire(argv, target, "expire", 1000, false),
-        Verb::PExpire => return expire(argv, target, "pexpire", 1, false),
-        Verb::ExpireAt => return expire(argv, target, "expireat", 1000, true),
-        Verb::PExpireAt => return expire(argv, target, "pexpireat", 1, true),
+        Verb::Expire => return expire(argv, target, name, 1000, false),
+        Verb::PExpire => return expire(argv, target, name, 1, false),
+        Verb::ExpireAt => return expire(argv, target, name, 1000, true),
+        Verb::PExpireAt => return expire(argv, target, name, 1, true),
         // KeyDB accepts a set member after the key; a lock has no members.
-        Verb::Persist if argv.len() > 2 => return Err(ArgumentError::Arity("persist")),
+        Verb::Persist if argv.len() > 2 => return Err(ArgumentError::Arity(name)),
         Verb::Persist => LockOp::Extend {
             target,
             ttl: AskedTtl::None,

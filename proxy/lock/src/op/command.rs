@@ -1,11 +1,14 @@
 //! A command that changes lock keys, with the client's own arguments and bytes, before it is judged.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{Arguments, LockOp, OpaqueKind, Target};
 use crate::decision::Operation;
-use crate::table::{ForeignTable, SET_CONDITIONS};
+use crate::table::{ForeignTable, SET_CONDITIONS, row_named};
 use crate::time::ProxyTime;
 use crate::token::OwnerToken;
 
@@ -124,31 +127,22 @@ impl Command {
         }
     }
 
-    /// Whether most servers lack this command, or its conditions.
-    pub fn is_rare(&self) -> bool {
-        match self.name() {
-            "cad" | "cas" | "delex" | "delifeq" | "msetex" => true,
-            "set" => self.op().is_some_and(|op| op.comparison().is_some()),
-            _ => false,
-        }
-    }
-
-    /// Whether a server with these commands knows this one, with its conditions. Only rare commands are looked up. If a
-    /// server does not list its commands, the answer is no.
-    pub fn is_known_to(&self, server: Option<&ForeignTable>) -> bool {
-        match (self.name(), self) {
-            (name @ ("cad" | "cas" | "delex" | "delifeq" | "msetex"), _) => {
-                server.is_some_and(|server| server.lists(name))
-            }
-            ("set", Command::Lock(command)) if command.op.comparison().is_some() => {
+    /// Whether a server with these commands may lack this one, or its conditions: only rare ones are looked up. `server`
+    /// returns `None` if the server does not list its commands.
+    pub fn may_be_unknown_to<S: Deref<Target = Option<Arc<ForeignTable>>>>(&self, server: impl FnOnce() -> S) -> bool {
+        let is_rare = row_named(self.name().as_bytes()).is_some_and(|row| row.rare);
+        match self {
+            _ if is_rare => !server().as_ref().is_some_and(|server| server.lists(self.name())),
+            Command::Lock(command) if command.name == "set" && command.op.comparison().is_some() => {
                 let words = command.argv.iter().skip(3);
                 let mut conditions = words.filter_map(|word| {
                     let is = |condition: &&str| word.eq_ignore_ascii_case(condition.as_bytes());
                     SET_CONDITIONS.into_iter().find(is)
                 });
-                conditions.all(|word| server.is_some_and(|server| server.takes_in_set(word)))
+                let server = server();
+                !conditions.all(|word| server.as_ref().is_some_and(|server| server.takes_in_set(word)))
             }
-            _ => true,
+            Command::Lock(_) | Command::Opaque(_) => false,
         }
     }
 }

@@ -38,6 +38,14 @@ pub fn lookup(args: &(impl Arguments + ?Sized)) -> Lookup {
     find(name, Some(args.arg(1))).map_or(Lookup::UnknownSubcommand, Lookup::Known)
 }
 
+/// The row of a command, by its name without a subcommand.
+pub fn row_named(name: &[u8]) -> Option<&'static CommandSpec> {
+    match lookup([name].as_slice()) {
+        Lookup::Known(row) => Some(row),
+        Lookup::UnknownSubcommand | Lookup::Unknown => None,
+    }
+}
+
 /// A name of one to eight bytes as one word, in lower case; missing bytes are zero.
 #[inline]
 fn short(name: &[u8]) -> Option<u64> {

@@ -43,13 +43,23 @@ const fn all_rows() -> [CommandSpec; COUNT] {
 }
 
 const fn row(name: &'static str, arity: i16, keys: KeySpec, effect: Effect) -> CommandSpec {
-    CommandSpec { name, arity, keys, effect, blocking: false }
+    CommandSpec { name, arity, keys, effect, blocking: false, rare: false, value_at: None }
 }
 
 impl CommandSpec {
     /// The same row for a command that may block its client.
     const fn blocking(self) -> CommandSpec {
         CommandSpec { blocking: true, ..self }
+    }
+
+    /// The same row for a command that most servers lack.
+    const fn rare(self) -> CommandSpec {
+        CommandSpec { rare: true, ..self }
+    }
+
+    /// The same row for a command that stores the value at this position.
+    const fn value_at(self, place: u8) -> CommandSpec {
+        CommandSpec { value_at: Some(place), ..self }
     }
 }
 

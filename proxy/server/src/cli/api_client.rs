@@ -301,17 +301,17 @@ pub(super) fn finish(done: Result<ExitCode, ApiError>) -> ExitCode {
 }
 
 /// A path below `/api/v1/`: the segments and the query.
-pub(super) fn path(segments: &[&str], query: &[(&str, &str)]) -> String {
+pub(super) fn path(segments: &[&str], query: &impl Serialize) -> String {
     let mut path = "/api/v1".to_owned();
     for segment in segments {
         path.push('/');
         path.push_str(&percent(segment));
     }
-    for (at, (name, value)) in query.iter().enumerate() {
-        path.push(if at == 0 { '?' } else { '&' });
-        path.push_str(name);
-        path.push('=');
-        path.push_str(&percent(value));
+    // Queries are flat, so they can always be written.
+    let query = serde_urlencoded::to_string(query).unwrap_or_default();
+    if !query.is_empty() {
+        path.push('?');
+        path.push_str(&query);
     }
     path
 }
@@ -433,8 +433,8 @@ mod tests {
     #[test]
     fn a_key_in_a_path_stays_one_segment() {
         assert_eq!(
-            path(&["locks", "lock:a/b?c=d&e ü\\x00"], &[("db", "1"), ("contains", "a&b")]),
-            "/api/v1/locks/lock%3Aa%2Fb%3Fc%3Dd%26e%20%C3%BC%5Cx00?db=1&contains=a%26b"
+            path(&["locks", "lock:a/b?c=d&e ü\\x00"], &[("db", "1"), ("contains", "a&b c")].as_slice()),
+            "/api/v1/locks/lock%3Aa%2Fb%3Fc%3Dd%26e%20%C3%BC%5Cx00?db=1&contains=a%26b+c"
         );
     }
 }

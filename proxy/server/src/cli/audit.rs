@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use lockwarden_console::view::api::{
-    Application, Counting, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
+    Application, Counting, LockPattern, LockTime, Locks, LocksQuery, Misuse, Moment, NamespaceReport, Report,
+    ReportQuery,
 };
 use lockwarden_control::text::durations::share;
 use lockwarden_control::text::numbers::{counted, number, utc};
@@ -20,11 +21,11 @@ use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::locks::list::table_of;
 use super::output;
-use super::output::{Column, Format, Output, Paint, Screen, Table, ago, duration, plain};
+use super::output::{Column, Output, Paint, Screen, Table, ago, duration, plain};
 use brief::{equal_values, without_ttl};
 
 /// Held locks with problems that are shown as examples.
-const EXAMPLES: u32 = 20;
+const EXAMPLES: usize = 20;
 /// Key patterns shown per finding.
 const MAX_PATTERNS: usize = 20;
 /// Lines to write shown per advice.
@@ -35,10 +36,8 @@ const MAX_LINES: usize = 5;
 pub(super) struct AuditArgs {
     #[command(subcommand)]
     order: Option<AuditOrder>,
-    /// Only what happened since then: a span (1h), a moment (2026-11-22T18:00:00Z), last-change (of a mode or of the
-    /// configuration) or reload
-    #[arg(long, value_name = "WHEN", value_parser = time)]
-    since: Option<String>,
+    #[command(flatten)]
+    query: ReportQuery,
     /// Only this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
@@ -48,9 +47,6 @@ pub(super) struct AuditArgs {
     /// Everything that was seen, with examples, in place of one screen
     #[arg(long)]
     all: bool,
-    /// Calls that a namespace needs to be ready [default: 1,000, or those of a week]
-    #[arg(long, value_name = "CALLS")]
-    enough: Option<u64>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -66,23 +62,18 @@ enum AuditOrder {
     },
 }
 
-/// Kept as typed: the proxy knows when it was changed.
-fn time(text: &str) -> Result<String, NoTime> {
-    text.parse::<Since>().map(|_| text.to_owned())
-}
-
 /// Shows what would break; exits with 1 if a namespace is not ready.
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
     finish(match &args.order {
         Some(AuditOrder::Reset { fleet }) => reset(fleet),
-        None if !args.what_if.is_empty() => what_if::told(&args.what_if, &args.fleet, args.output.output),
+        None if !args.what_if.is_empty() => what_if::told(&args.what_if, &args.fleet, args.output),
         None => told(args),
     })
 }
 
 fn reset(fleet: &FleetArgs) -> Result<ExitCode, ApiError> {
     let order = serde_json::Map::new();
-    let answers = fleet.ask(|client| client.post(&path(&["report", "reset"], &[]), &order))?;
+    let answers = fleet.ask(|client| client.post(&path(&["report", "reset"], &()), &order))?;
     let told = |Counting { since }: &Counting| format!("the report counts from {} on\n", utc(*since));
     output::print(&answers.parts(told, ""))?;
     Ok(answers.end())
@@ -99,13 +90,9 @@ struct Audit {
 
 fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
     let answers = args.fleet.ask(|client| fetch(client, args))?;
-    let screen = Screen::there_is();
     let not_ready = not_ready(&answers);
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => {
-            answers.parts(|audit| report(audit, args.all, screen), "") + &answers.verdict(|| verdict(&not_ready))
-        }
+    args.output.print(&answers, |screen| {
+        answers.parts(|audit| report(audit, args.all, screen), "") + &answers.verdict(|| verdict(&not_ready))
     })?;
     Ok(answers.end_with_findings(!not_ready.is_empty()))
 }
@@ -139,18 +126,13 @@ fn verdict(not_ready: &BTreeSet<&str>) -> String {
 }
 
 fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
-    let since = args.since.as_deref().map(|since| ("since", since));
-    let enough = args.enough.map(|calls| calls.to_string());
-    let enough = enough.as_deref().map(|calls| ("enough", calls));
-    let asked: Vec<(&str, &str)> = since.into_iter().chain(enough).collect();
-    let mut report: Report = client.get(&path(&["report"], &asked))?;
-    let limit = EXAMPLES.to_string();
-    let mut query = vec![("problems", "true"), ("limit", limit.as_str())];
+    let mut report: Report = client.get(&path(&["report"], &args.query))?;
     if let Some(name) = &args.namespace {
-        query.push(("namespace", name));
         narrow(&mut report, name)?;
     }
-    Ok(Audit { report, held_with_problems: client.get(&path(&["locks"], &query))? })
+    let namespace = args.namespace.clone();
+    let examples = LocksQuery { namespace, problems: true, limit: Some(EXAMPLES), ..LocksQuery::default() };
+    Ok(Audit { report, held_with_problems: client.get(&path(&["locks"], &examples))? })
 }
 
 /// Removes the other namespaces.

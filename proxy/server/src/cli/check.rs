@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use lockwarden_console::view::api::Connections;
+use lockwarden_console::view::api::{Connections, ConnectionsQuery};
 use lockwarden_control::config::{
     Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace, Summary,
     advertised_listener,
@@ -38,7 +38,7 @@ use tokio::time::timeout;
 
 use super::api_client::{ApiArgs, ApiClient, path};
 use super::fleet::FleetArgs;
-use super::output::Format;
+use super::output::{Format, Output};
 use crate::app;
 use crate::app::control::Source;
 use crate::app::exit_code;
@@ -69,8 +69,9 @@ pub(super) struct CheckArgs {
 /// Checks the configuration and its policies and, on request, the backend or the proxies of a fleet.
 pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     let of_fleet = !args.fleet.is_empty();
+    let output = Output { output: args.output };
     if of_fleet && source.file.is_none() {
-        return fleet::check(&FleetArgs::of(&args.fleet, None), args.output, None);
+        return fleet::check(&FleetArgs::of(&args.fleet, None), output, None);
     }
     let Checked { config, meaning, findings } = Checked::of(source.load());
     match args.output {
@@ -84,7 +85,7 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     };
     if of_fleet {
         let asked = FleetArgs::of(&args.fleet, source.file.as_deref());
-        return fleet::check(&asked, args.output, Some(&meaning));
+        return fleet::check(&asked, output, Some(&meaning));
     }
     if let Some(hidden) = hidden_processes(source, &config) {
         say!("{hidden}");
@@ -127,8 +128,8 @@ impl Checked {
 fn hidden_processes(source: &Source, config: &Config) -> Option<String> {
     config.admin.filter(|admin| admin.ip().is_loopback())?;
     let client = ApiClient::new(&ApiArgs::of(None, source.file.as_deref())).ok()?;
-    let asked = path(&["connections"], &[("limit", "1")]);
-    let answer: Connections = client.get(&asked).ok()?;
+    let one = ConnectionsQuery { limit: Some(1), ..ConnectionsQuery::default() };
+    let answer: Connections = client.get(&path(&["connections"], &one)).ok()?;
     answer.hidden_processes
 }
 

@@ -4,38 +4,22 @@ use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::Args;
-use lockwarden_console::view::api::{Connection, Connections, NamedLock};
+use lockwarden_console::view::api::{Connection, Connections, ConnectionsQuery, NamedLock};
 use lockwarden_control::text::numbers::counted;
 
-use super::api_client::{ApiClient, ApiError, finish, path};
+use super::api_client::{ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::locks::list;
 use super::output;
-use super::output::{Column, Format, Output, Paint, Screen, Table, duration};
+use super::output::{Column, Output, Paint, Screen, Table, duration};
 
-/// Connections that are listed without a limit.
-const USUAL: u32 = 200;
 /// Locks named in a line.
 const MAX_SHOWN: usize = 3;
-
-/// Which connections are meant.
-#[derive(Args, Clone, Debug)]
-pub(super) struct Filter {
-    /// Only the connections of this application, as the list names it
-    #[arg(long, value_name = "NAME")]
-    application: Option<String>,
-    /// Only the connections that hold a lock
-    #[arg(long)]
-    holding: bool,
-    /// At most so many
-    #[arg(long, value_name = "NUMBER", default_value_t = USUAL)]
-    limit: u32,
-}
 
 #[derive(Args, Debug)]
 pub(super) struct ClientsArgs {
     #[command(flatten)]
-    filter: Filter,
+    query: ConnectionsQuery,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -48,24 +32,9 @@ pub(super) fn clients(args: &ClientsArgs) -> ExitCode {
 }
 
 fn answer(args: &ClientsArgs) -> Result<ExitCode, ApiError> {
-    let answers = args.fleet.ask(|client| fetch(client, &args.filter))?;
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => listed(&answers, Screen::there_is()),
-    })?;
+    let answers = args.fleet.ask(|client| client.get(&path(&["connections"], &args.query)))?;
+    args.output.print(&answers, |screen| listed(&answers, screen))?;
     Ok(answers.end())
-}
-
-fn fetch(client: &ApiClient, filter: &Filter) -> Result<Connections, ApiError> {
-    let limit = filter.limit.to_string();
-    let mut query = vec![("limit", limit.as_str())];
-    if let Some(application) = &filter.application {
-        query.push(("application", application));
-    }
-    if filter.holding {
-        query.push(("holding", "true"));
-    }
-    client.get(&path(&["connections"], &query))
 }
 
 fn listed(answers: &Answers<Connections>, screen: Screen) -> String {

@@ -8,8 +8,7 @@ use lockwarden_console::view::api::{LogChanged, LogLevel, Setting, Settings};
 
 use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::FleetArgs;
-use super::output;
-use super::output::{Format, Output, Paint, Screen, Table};
+use super::output::{Output, Paint, Screen, Table};
 
 #[derive(Args, Debug)]
 pub(super) struct ConfigArgs {
@@ -37,36 +36,27 @@ pub(super) fn config(args: &ConfigArgs) -> ExitCode {
 
 fn show(args: &ConfigArgs) -> Result<ExitCode, ApiError> {
     let answers = args.fleet.ask(|client| {
-        let mut told: Settings = client.get(&path(&["settings"], &[]))?;
+        let mut told: Settings = client.get(&path(&["settings"], &()))?;
         if args.changed {
             told.settings.retain(|setting| !setting.default || setting.after_restart.is_some());
         }
         Ok(told)
     })?;
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => answers.parts(|told| listed(&told.settings), ""),
-    })?;
+    args.output.print(&answers, |_| answers.parts(|told| listed(&told.settings), ""))?;
     Ok(answers.end())
 }
 
 fn log_level(args: &ConfigArgs) -> Result<ExitCode, ApiError> {
-    let answers = args.fleet.ask(|client| client.get::<LogLevel>(&path(&["log"], &[])))?;
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => answers.lines(|level| level.filter.clone()),
-    })?;
+    let answers = args.fleet.ask(|client| client.get::<LogLevel>(&path(&["log"], &())))?;
+    args.output.print(&answers, |_| answers.lines(|level| level.filter.clone()))?;
     Ok(answers.end())
 }
 
 fn set_log_level(args: &ConfigArgs, level: &str) -> Result<ExitCode, ApiError> {
     let order = LogLevel { filter: level.to_owned() };
-    let order = |client: &ApiClient| client.post::<LogChanged>(&path(&["log"], &[]), &order);
+    let order = |client: &ApiClient| client.post::<LogChanged>(&path(&["log"], &()), &order);
     let answers = args.fleet.ask(order)?;
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => answers.lines(|done| format!("{}, before: {}", done.filter, done.was)),
-    })?;
+    args.output.print(&answers, |_| answers.lines(|done| format!("{}, before: {}", done.filter, done.was)))?;
     Ok(answers.end())
 }
 

@@ -35,10 +35,10 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
             let (found, is_whole) = monitor::watch(args, Duration::from_secs(seconds))?;
             (Answers::of_one(found), is_whole)
         }
-        None => (args.fleet.ask(|client| client.get::<Discovery>(&path(&["discovery"], &[])))?, true),
+        None => (args.fleet.ask(|client| client.get::<Discovery>(&path(&["discovery"], &())))?, true),
     };
     output::print(&match args.output {
-        Form::Json => answers.json(),
+        Form::Json => output::json(&answers),
         Form::Toml => answers.parts(|found| found.toml.clone(), "# "),
         Form::Text => {
             answers.parts(|found| words(found, Screen::there_is()), "") + &answers.verdict(|| verdict(&answers))

@@ -7,11 +7,10 @@ use std::thread;
 
 use clap::Args;
 use lockwarden_control::text::numbers::counted;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError};
-use super::output;
 use super::output::plain;
 use crate::app::exit_code;
 use crate::terminal::complain;
@@ -166,29 +165,19 @@ impl<T> Answers<T> {
     }
 }
 
+/// The reply of a single proxy, or the replies of a fleet by proxy.
+impl<T: Serialize> Serialize for Answers<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.answers[..] {
+            [one] if !self.are_of_fleet() => one.answer.serialize(serializer),
+            _ => json!({ "proxies": self.proxies() }).serialize(serializer),
+        }
+    }
+}
+
 impl<T: Serialize> Answers<T> {
-    /// As JSON: the reply of a single proxy, or the replies of a fleet by proxy.
-    pub(super) fn json(&self) -> String {
-        match self.are_of_fleet() {
-            true => output::json(&json!({ "proxies": self.proxies() })),
-            false => self.own_json(),
-        }
-    }
-
-    /// The same, with the merged result of a fleet.
-    pub(super) fn json_with(&self, merged: &impl Serialize) -> String {
-        match self.are_of_fleet() {
-            true => output::json(&json!({ "merged": merged, "proxies": self.proxies() })),
-            false => self.own_json(),
-        }
-    }
-
-    fn own_json(&self) -> String {
-        let answers = self.answers.iter();
-        answers.map(|one| output::json(&one.answer)).collect()
-    }
-
-    fn proxies(&self) -> Vec<serde_json::Value> {
+    /// The replies of a fleet, for JSON.
+    pub(super) fn proxies(&self) -> Vec<serde_json::Value> {
         let answered = self.answers.iter();
         let answered = answered.map(|one| json!({ "proxy": one.proxy, "answer": one.answer }));
         let silent = self.silent.iter();

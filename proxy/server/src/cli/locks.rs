@@ -12,8 +12,7 @@ use clap::{Args, Subcommand};
 use lockwarden_console::view::api::{Break, Broken};
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
-use super::output;
-use super::output::{Format, Output, plain};
+use super::output::{Output, plain};
 use crate::app::exit_code;
 use list::ListArgs;
 use show::{ShowArgs, Which, spelled};
@@ -75,12 +74,8 @@ fn end_lease(args: &BreakArgs) -> Result<ExitCode, ApiError> {
     }
     let order = Break { db: args.which.db, fence: args.fence, reason: args.reason.clone() };
     let client = ApiClient::new(&args.api)?;
-    let broken: Broken = client.post(&path(&["locks", &key, "break"], &[]), &order)?;
-    let text = match args.output.output {
-        Format::Json => output::json(&broken),
-        Format::Text => words(&broken, &plain(&key), args.fence),
-    };
-    output::print(&text)?;
+    let broken: Broken = client.post(&path(&["locks", &key, "break"], &()), &order)?;
+    args.output.print(&broken, |_| words(&broken, &plain(&key), args.fence))?;
     Ok(match broken {
         Broken::Done { .. } => ExitCode::SUCCESS,
         Broken::Absent | Broken::Newer { .. } | Broken::Ungoverned => exit_code::findings(),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::output;
-use super::output::{Column, Format, Output, Screen, Table};
+use super::output::{Column, Output, Screen, Table};
 
 #[derive(Args, Debug)]
 pub(super) struct ModeArgs {
@@ -102,12 +102,9 @@ fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {
     };
     let anyway = args.anyway;
     let order = ModeOrder { namespace, mode, anyway };
-    let order = |client: &ApiClient| client.post::<Modes>(&path(&["mode"], &[]), &order);
+    let order = |client: &ApiClient| client.post::<Modes>(&path(&["mode"], &()), &order);
     let answers = args.fleet.ask(order)?;
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => listed(&answers),
-    })?;
+    args.output.print(&answers, |_| listed(&answers))?;
     Ok(answers.end())
 }
 
@@ -129,7 +126,7 @@ fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {
 }
 
 fn ask_to_stop(args: &DrainArgs) -> Result<ExitCode, ApiError> {
-    give(&args.fleet, &path(&["drain"], &[]))
+    give(&args.fleet, &path(&["drain"], &()))
 }
 
 /// Sends an order without a body, and prints the result.

@@ -26,6 +26,17 @@ pub(super) struct Output {
     pub(super) output: Format,
 }
 
+impl Output {
+    /// Prints an answer: for programs as it is, for people as `text` says it.
+    pub(super) fn print(self, answer: &impl Serialize, text: impl FnOnce(Screen) -> String) -> io::Result<()> {
+        print(&match self.output {
+            Format::Json => json(answer),
+            Format::Text => text(Screen::there_is()),
+        })?;
+        Ok(())
+    }
+}
+
 /// What a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {

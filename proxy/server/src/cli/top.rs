@@ -23,6 +23,7 @@ use ratatui_crossterm::crossterm::execute;
 use ratatui_crossterm::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::api_client::{ApiClient, ApiError, finish, path};
@@ -39,9 +40,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// The screen is redrawn after this time even without a change: it shows its age.
 const REDRAW: Duration = Duration::from_secs(1);
 /// Locks requested from each proxy; its reply begins with those that have problems.
-const LOCKS: &str = "1000";
+const LOCKS: u32 = 1_000;
 /// Refusals requested from each proxy.
-const REFUSALS: &str = "200";
+const REFUSALS: u32 = 200;
 
 #[derive(Args, Debug)]
 pub(super) struct TopArgs {
@@ -95,10 +96,10 @@ fn shown(args: &TopArgs) -> Result<ExitCode, ApiError> {
 
 fn look(client: &ApiClient) -> Result<Look, ApiError> {
     Ok(Look {
-        overview: client.get(&path(&["overview"], &[]))?,
-        locks: client.get(&path(&["locks"], &[("limit", LOCKS)]))?,
-        applications: client.get(&path(&["clients"], &[]))?,
-        refusals: client.get(&path(&["decisions"], &[("limit", REFUSALS)]))?,
+        overview: client.get(&path(&["overview"], &()))?,
+        locks: client.get(&path(&["locks"], &json!({ "limit": LOCKS })))?,
+        applications: client.get(&path(&["clients"], &()))?,
+        refusals: client.get(&path(&["decisions"], &json!({ "limit": REFUSALS })))?,
     })
 }
 

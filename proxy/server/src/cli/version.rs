@@ -11,8 +11,7 @@ use lockwarden_control::ruleset::activate;
 use serde::Serialize;
 
 use super::api_client::{ApiError, finish, load_policies_of};
-use super::output;
-use super::output::{Format, Output, plain};
+use super::output::{Output, plain};
 
 #[derive(Args, Debug)]
 pub(super) struct VersionArgs {
@@ -45,10 +44,7 @@ fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
     let configured = args.config.as_deref().map(configured).transpose()?;
     let (configured, configured_hash) = configured.unzip();
     let told = Told { this: Version::of_this(), configured, configured_hash };
-    output::print(&match args.output.output {
-        Format::Json => output::json(&told),
-        Format::Text => told.words(args.config.as_deref()),
-    })?;
+    args.output.print(&told, |_| told.words(args.config.as_deref()))?;
     Ok(ExitCode::SUCCESS)
 }
 

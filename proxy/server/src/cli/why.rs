@@ -105,7 +105,7 @@ fn with_holders(records: Vec<Record>, files: &[PathBuf]) -> Vec<Found> {
 /// The proxy remembers a few thousand decisions; older ones are in its audit file, if that is on this machine.
 fn from_proxy(id: &str, args: &ApiArgs) -> Result<Vec<Found>, NoAnswer> {
     let client = ApiClient::new(args).map_err(NoAnswer::Proxy)?;
-    match client.get::<Vec<Why>>(&path(&["why", id], &[])) {
+    match client.get::<Vec<Why>>(&path(&["why", id], &())) {
         Ok(remembered) => {
             let found = remembered.into_iter().map(|one| Found { holder: one.holder, record: one.decision });
             return Ok(found.collect());

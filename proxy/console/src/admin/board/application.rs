@@ -10,6 +10,7 @@ use super::lists::{incidents, lost, refusals, trouble};
 use super::parts::{lock_link, time};
 use super::pattern;
 use super::report::times;
+use super::table::Table;
 use crate::admin::control::Control;
 use crate::view::ReportQuery;
 use crate::view::api::{
@@ -136,23 +137,7 @@ fn connections(all: &Connections) -> Markup {
         @if all.connections.is_empty() {
             p.empty { "It is not connected now." }
         } @else {
-            div.scroll role="region" aria-label="Connections" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Address" }
-                            th role="columnheader" scope="col" { "Since" }
-                            th role="columnheader" scope="col" { "Library" }
-                            th role="columnheader" scope="col" { "Process" }
-                            th role="columnheader" scope="col" { "Holds" }
-                            th role="columnheader" scope="col" { "Waits for" }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for one in &all.connections { (connection(one)) }
-                    }
-                }
-            }
+            (table_of_connections(&all.connections))
             @if all.matching > all.connections.len() as u64 {
                 p.cut { "These are " (number(all.connections.len() as u64)) " of " (number(all.matching)) ", who holds most first." }
             }
@@ -160,27 +145,24 @@ fn connections(all: &Connections) -> Markup {
     }
 }
 
-fn connection(one: &Connection) -> Markup {
-    html! {
-        tr role="row" {
-            th role="rowheader" scope="row" {
-                (one.client.address)
-                @if let Some(certificate) = &one.client.certificate {
-                    " " small title="The name in its certificate" { bdi { (certificate) } }
-                }
+fn table_of_connections(all: &[Connection]) -> Table<'_, Connection> {
+    Table::of("Connections", all)
+        .name("Address", |one| html! {
+            (one.client.address)
+            @if let Some(certificate) = &one.client.certificate {
+                " " small title="The name in its certificate" { bdi { (certificate) } }
             }
-            td role="cell" data-label="Since" { (time(one.since)) }
-            td role="cell" data-label="Library" { bdi { (one.client.library.as_deref().unwrap_or("–")) } }
-            td role="cell" data-label="Process" {
-                @match &one.process {
-                    Some(process) => { bdi { (process.program.as_deref().unwrap_or("gone")) } " " small { (process.id) } }
-                    None => span.none { "–" },
-                }
+        })
+        .text("Since", |one| time(one.since))
+        .text("Library", |one| html! { bdi { (one.client.library.as_deref().unwrap_or("–")) } })
+        .text("Process", |one| html! {
+            @match &one.process {
+                Some(process) => { bdi { (process.program.as_deref().unwrap_or("gone")) } " " small { (process.id) } }
+                None => span.none { "–" },
             }
-            td.key role="cell" data-label="Holds" { (locks(&one.holds, one.holding)) }
-            td.key role="cell" data-label="Waits for" { (locks(&one.waits_for, one.waiting)) }
-        }
-    }
+        })
+        .keys("Holds", |one| locks(&one.holds, one.holding))
+        .keys("Waits for", |one| locks(&one.waits_for, one.waiting))
 }
 
 fn locks(some: &[NamedLock], all: u64) -> Markup {

@@ -4,12 +4,11 @@ use axum::extract::Query;
 use axum::http::header::{self, HeaderMap};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use lockwarden_control::text::numbers::percent;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::admin::reply::problem;
-use crate::view::api::{After, KeyGlob, ReasonWord};
-use crate::view::{DecisionsQuery, LocksQuery};
+use crate::view::api::{After, KeyGlob, ReasonWord, is_default};
+use crate::view::{DecisionsQuery, Format, LocksQuery};
 
 /// Locks on the page, and on the page of a reader who wants more. A longer list is not readable; the JSON has all.
 pub(super) const LIST: u64 = 200;
@@ -21,58 +20,54 @@ pub(super) fn site(headers: &HeaderMap) -> String {
     host.and_then(|host| host.to_str().ok()).unwrap_or("localhost").to_owned()
 }
 
-/// The query of the page.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Elements of a list in full.
+const ALL: usize = 10_000;
+
+/// The query of the page, as its form writes it: an empty field means no filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Asked {
+    #[serde(deserialize_with = "filled")]
     pub(super) namespace: Option<String>,
+    #[serde(deserialize_with = "filled")]
     pub(super) contains: Option<String>,
     /// A glob over keys, spelled.
+    #[serde(deserialize_with = "filled")]
     pub(super) pattern: Option<String>,
+    #[serde(deserialize_with = "filled")]
     pub(super) application: Option<String>,
+    #[serde(deserialize_with = "ticked", skip_serializing_if = "is_default")]
+    pub(super) problems: bool,
     /// Filters refusals.
+    #[serde(deserialize_with = "filled")]
     pub(super) reason: Option<String>,
     /// Filters refusals: the earliest time.
+    #[serde(deserialize_with = "filled")]
     pub(super) since: Option<String>,
-    pub(super) problems: bool,
-    pub(super) limit: u64,
+    /// Up to [`LARGE_LIST`]; `None`: [`LIST`].
+    pub(super) limit: Option<u64>,
     /// The lock whose details are shown, spelled.
+    #[serde(deserialize_with = "filled")]
     pub(super) lock: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
     pub(super) db: u32,
 }
 
-/// The query as the form writes it: an empty field means no filter.
-#[derive(Deserialize)]
-struct Words {
-    namespace: Option<String>,
-    contains: Option<String>,
-    pattern: Option<String>,
-    application: Option<String>,
-    reason: Option<String>,
-    since: Option<String>,
-    problems: Option<String>,
-    limit: Option<u64>,
-    lock: Option<String>,
-    db: Option<u32>,
+fn filled<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::deserialize(field)?.filter(|text: &String| !text.is_empty()))
+}
+
+/// A browser sends `1`, a link of the page has `true`.
+fn ticked<'de, D: Deserializer<'de>>(field: D) -> Result<bool, D::Error> {
+    String::deserialize(field).map(|text| text == "1" || text == "true")
 }
 
 impl Asked {
     #[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
     pub(super) fn of(uri: &Uri) -> Result<Asked, Response> {
-        let Query(words) =
-            Query::<Words>::try_from_uri(uri).map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))?;
-        let filled = |word: Option<String>| word.filter(|word| !word.is_empty());
-        let asked = Asked {
-            namespace: filled(words.namespace),
-            contains: filled(words.contains),
-            pattern: filled(words.pattern),
-            application: filled(words.application),
-            reason: filled(words.reason),
-            since: filled(words.since),
-            problems: words.problems.is_some_and(|word| word == "1" || word == "true"),
-            limit: words.limit.unwrap_or(LIST).clamp(1, LARGE_LIST),
-            lock: filled(words.lock),
-            db: words.db.unwrap_or(0),
-        };
+        let asked = Query::<Asked>::try_from_uri(uri);
+        let Query(mut asked) = asked.map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))?;
+        asked.limit = asked.limit.map(|limit| limit.clamp(1, LARGE_LIST)).filter(|limit| *limit != LIST);
         match asked.mistake() {
             None => Ok(asked),
             Some(mistake) => Err(problem(StatusCode::BAD_REQUEST, &mistake)),
@@ -109,71 +104,34 @@ impl Asked {
             pattern: parsed(self.pattern.as_deref()).ok().flatten(),
             application: self.application.clone(),
             problems: self.problems,
-            limit: usize::try_from(self.limit).ok(),
+            limit: usize::try_from(self.limit.unwrap_or(LIST)).ok(),
             ..LocksQuery::default()
         }
     }
 
     /// Whether the filter may hide locks.
     pub(super) fn narrows(&self) -> bool {
-        !self.key_parts().is_empty() || self.problems
+        !in_address(&LocksQuery { limit: None, ..self.locks() }).is_empty()
     }
 
     /// Whether the filter may hide refusals.
     pub(super) fn narrows_refusals(&self) -> bool {
-        !self.key_parts().is_empty() || !self.refusal_parts().is_empty()
+        !in_address(&DecisionsQuery { limit: None, ..self.refusals(ALL) }).is_empty()
     }
 
     /// The query of a page with the same list; `?` included, empty for the plain page.
     pub(super) fn query(&self) -> String {
-        let mut parts = self.list_parts();
-        parts.extend(self.refusal_parts());
-        if self.limit != LIST {
-            parts.push(format!("limit={}", self.limit));
-        }
-        if let Some(lock) = &self.lock {
-            parts.push(format!("lock={}&db={}", percent(lock), self.db));
-        }
-        joined(&parts)
-    }
-
-    /// The filters for both locks and refusals.
-    fn key_parts(&self) -> Vec<String> {
-        written(&[
-            ("namespace", &self.namespace),
-            ("contains", &self.contains),
-            ("pattern", &self.pattern),
-            ("application", &self.application),
-        ])
-    }
-
-    fn refusal_parts(&self) -> Vec<String> {
-        written(&[("reason", &self.reason), ("since", &self.since)])
-    }
-
-    fn list_parts(&self) -> Vec<String> {
-        let mut parts = self.key_parts();
-        if self.problems {
-            parts.push("problems=true".to_owned());
-        }
-        parts
+        in_address(self)
     }
 
     /// The API query for the same list in full.
-    pub(super) fn list_query(&self, format: Option<&str>) -> String {
-        let mut parts = self.list_parts();
-        parts.push("limit=10000".to_owned());
-        parts.extend(format.map(|format| format!("format={format}")));
-        joined(&parts)
+    pub(super) fn list_query(&self, format: Format) -> String {
+        in_address(&LocksQuery { limit: Some(ALL), format, ..self.locks() })
     }
 
     /// The API query for the same refusals in full.
-    pub(super) fn refusals_query(&self, format: Option<&str>) -> String {
-        let mut parts = self.key_parts();
-        parts.extend(self.refusal_parts());
-        parts.push("limit=10000".to_owned());
-        parts.extend(format.map(|format| format!("format={format}")));
-        joined(&parts)
+    pub(super) fn refusals_query(&self, format: Format) -> String {
+        in_address(&DecisionsQuery { format, ..self.refusals(ALL) })
     }
 
     pub(super) fn address(&self) -> String {
@@ -186,11 +144,11 @@ impl Asked {
     }
 
     pub(super) fn without_lock(&self) -> String {
-        Asked { lock: None, ..self.clone() }.address()
+        Asked { lock: None, db: 0, ..self.clone() }.address()
     }
 
     pub(super) fn larger(&self) -> String {
-        let larger = Asked { limit: LARGE_LIST, ..self.clone() };
+        let larger = Asked { limit: Some(LARGE_LIST), ..self.clone() };
         format!("{}#locks", larger.address())
     }
 }
@@ -204,18 +162,11 @@ where
     parsed.map_err(|error| error.to_string())
 }
 
-/// The parts that are set, as written in an address.
-fn written(parts: &[(&str, &Option<String>)]) -> Vec<String> {
-    let filled = parts.iter().filter_map(|(name, value)| {
-        let value = value.as_deref()?;
-        Some(format!("{name}={}", percent(value)))
-    });
-    filled.collect()
-}
-
-fn joined(parts: &[String]) -> String {
-    if parts.is_empty() {
-        return String::new();
+/// A query as it stands in an address, `?` included.
+fn in_address(query: &impl Serialize) -> String {
+    // Queries are flat, so they can always be written.
+    match serde_urlencoded::to_string(query).unwrap_or_default() {
+        none if none.is_empty() => none,
+        query => format!("?{query}"),
     }
-    format!("?{}", parts.join("&"))
 }

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use super::detail::copyable;
 use super::frame::Frame;
 use super::parts::application_link;
+use super::table::Table;
 use crate::view::api::{Discovery, KeyPattern};
 
 /// Patterns on the page; the JSON has all.
@@ -94,20 +95,7 @@ fn patterns(all: &[KeyPattern]) -> Markup {
                 "Let the applications work for a minute or two, and refresh."
             }
         } @else {
-            div.scroll role="region" aria-label="Patterns of keys" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            @for (name, right) in COLUMNS {
-                                th role="columnheader" scope="col" class=[right.then_some("right")] { (name) }
-                            }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for one in locks.iter().chain(&others).take(MAX_PATTERNS) { (row(one)) }
-                    }
-                }
-            }
+            (table(locks.into_iter().chain(others).take(MAX_PATTERNS)))
             @if all.len() > MAX_PATTERNS {
                 p.cut { "And " (number((all.len() - MAX_PATTERNS) as u64)) " more: " a href="/api/v1/discovery" { "JSON" } }
             }
@@ -115,50 +103,43 @@ fn patterns(all: &[KeyPattern]) -> Markup {
     }
 }
 
-/// The column names, and whether a column is numeric.
-const COLUMNS: [(&str, bool); 12] = [
-    ("Pattern", false),
-    ("Looks like", false),
-    ("Taken by", false),
-    ("Keys", true),
-    ("Tries", true),
-    ("Taken", true),
-    ("Given back", true),
-    ("Foreign", true),
-    ("Ran out", true),
-    ("No TTL", true),
-    ("Held: half, 99 %", false),
-    ("Applications", false),
-];
-
-fn row(one: &KeyPattern) -> Markup {
-    let given_back = one.released + one.handed_over + one.foreign_releases + one.swept;
-    let counts = [one.keys, one.tries, one.granted, given_back, one.foreign_releases, one.ran_out, one.without_ttl];
-    let lock = is_lock(one) && one.confidence != "a guess";
-    html! {
-        tr role="row" class=[lock.then_some("warn")] {
-            th.key role="rowheader" scope="row" {
+fn table<'a>(patterns: impl Iterator<Item = &'a KeyPattern>) -> Table<'a, KeyPattern> {
+    Table::of("Patterns of keys", patterns)
+        .tone(tone)
+        .key_name("Pattern", |one| {
+            html! {
                 code dir="ltr" { (one.pattern) }
                 @if one.example != one.pattern { br; small { "e.g. " code dir="ltr" { (one.example) } } }
             }
-            td role="cell" data-label=(COLUMNS[1].0) {
-                b class=[lock.then_some("warn")] { (one.kind) } ", " (one.confidence)
+        })
+        .text("Looks like", |one| {
+            html! {
+                b class=[(!tone(one).is_empty()).then_some(tone(one))] { (one.kind) } ", " (one.confidence)
                 br; small { bdi { (one.why) } }
             }
-            td role="cell" data-label=(COLUMNS[2].0) { (one.taken_by.join(", ")) }
-            @for (column, count) in COLUMNS[3..].iter().zip(counts) {
-                td.right role="cell" data-label=(column.0) { (number(count)) }
-            }
-            td role="cell" data-label=(COLUMNS[10].0) {
+        })
+        .text("Taken by", |one| one.taken_by.join(", "))
+        .number("Keys", |one| number(one.keys))
+        .number("Tries", |one| number(one.tries))
+        .number("Taken", |one| number(one.granted))
+        .number("Given back", |one| number(one.released + one.handed_over + one.foreign_releases + one.swept))
+        .number("Foreign", |one| number(one.foreign_releases))
+        .number("Ran out", |one| number(one.ran_out))
+        .number("No TTL", |one| number(one.without_ttl))
+        .text("Held: half, 99 %", |one| {
+            html! {
                 @match (one.hold_p50_ms, one.hold_p99_ms) {
                     (Some(half), Some(most)) => { (duration(half)) " · " (duration(most)) }
                     _ => span.none { "–" },
                 }
                 @if let Some(longest) = one.longest_ttl_ms { br; small { "TTL up to " (duration(longest)) } }
             }
-            td role="cell" data-label=(COLUMNS[11].0) { (applications(one)) }
-        }
-    }
+        })
+        .text("Applications", applications)
+}
+
+fn tone(one: &KeyPattern) -> &'static str {
+    if is_lock(one) && one.confidence != "a guess" { "warn" } else { "" }
 }
 
 fn applications(one: &KeyPattern) -> Markup {

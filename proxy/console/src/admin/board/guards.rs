@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use lockwarden_control::text::numbers::number;
 use maud::{Markup, html};
 
+use super::parts::mode;
+use super::table::Table;
 use crate::view::api::Guard;
 
 /// Guards on the page.
@@ -21,24 +23,7 @@ pub(super) fn section(guards: &[Guard]) -> Markup {
                 span.as-file { a href="/api/v1/guards" { "JSON" } }
             }
             p.hint { "Counted since the proxy was started, in the mode that is in force." }
-            div.scroll role="region" aria-label="Guarded data" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Guard" }
-                            th role="columnheader" scope="col" { "Mode" }
-                            th role="columnheader" scope="col" { "Data" }
-                            th role="columnheader" scope="col" { "Lock" }
-                            th.right role="columnheader" scope="col" { "Let through" }
-                            th.right role="columnheader" scope="col" { "Without the lock" }
-                            th.right role="columnheader" scope="col" { abbr title="Writes that nobody could check: they may wait, or rights are lacking" { "Not checked" } }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for guard in guards.iter().take(GUARDS) { (row(guard)) }
-                    }
-                }
-            }
+            (table(guards.iter().take(GUARDS)))
             @if guards.len() > GUARDS {
                 p.cut { "And " (number((guards.len() - GUARDS) as u64)) " more: " a href="/api/v1/guards" { "JSON" } }
             }
@@ -46,27 +31,35 @@ pub(super) fn section(guards: &[Guard]) -> Markup {
     }
 }
 
-fn row(guard: &Guard) -> Markup {
-    let is_refusal = |(word, _): &(&str, u64)| REFUSALS.contains(word);
-    let (refused, passed): (Vec<_>, Vec<_>) = counts(&guard.writes).partition(is_refusal);
-    let unchecked: Vec<_> = counts(&guard.unchecked).collect();
-    let is_stale = refused.iter().any(|(word, _)| *word == "stale-fence");
-    // In monitor mode such a write was executed.
-    let has_damaged = is_stale && guard.mode == "monitor";
+fn table<'a>(guards: impl Iterator<Item = &'a Guard>) -> Table<'a, Guard> {
+    Table::of("Guarded data", guards)
+        .tone(|guard| if has_damaged(guard) { "bad" } else { "" })
+        .name("Guard", |guard| html! { bdi { (guard.name) } })
+        .text("Mode", |guard| mode(&guard.mode))
+        .globs("Data", |guard| &guard.keys)
+        .globs("Lock", |guard| &guard.lock)
+        .number("Let through", |guard| figure(counts(&guard.writes).filter(|one| !is_refusal(one)), ""))
+        .number("Without the lock", without_the_lock)
+        .number("Not checked", |guard| figure(counts(&guard.unchecked), "warn"))
+        .meaning("Writes that nobody could check: they may wait, or rights are lacking")
+}
+
+fn is_refusal((word, _): &(&str, u64)) -> bool {
+    REFUSALS.contains(word)
+}
+
+/// In monitor mode a late write was executed.
+fn has_damaged(guard: &Guard) -> bool {
+    guard.mode == "monitor" && counts(&guard.writes).any(|(word, _)| word == "stale-fence")
+}
+
+fn without_the_lock(guard: &Guard) -> Markup {
+    let refused: Vec<_> = counts(&guard.writes).filter(is_refusal).collect();
+    let is_any = !refused.is_empty();
     html! {
-        tr role="row" class=(if has_damaged { "bad" } else { "" }) {
-            th role="rowheader" scope="row" { bdi { (guard.name) } }
-            td role="cell" data-label="Mode" { span class=(format!("mode {}", guard.mode)) { (guard.mode) } }
-            td.globs role="cell" data-label="Data" { @for keys in &guard.keys { code dir="ltr" { (keys) } " " } }
-            td.globs role="cell" data-label="Lock" { @for lock in &guard.lock { code dir="ltr" { (lock) } " " } }
-            td.right role="cell" data-label="Let through" { (figure(&passed, "")) }
-            td.right role="cell" data-label="Without the lock" {
-                (figure(&refused, if has_damaged { "bad" } else { "warn" }))
-                @if !refused.is_empty() {
-                    br; small { @if guard.mode == "enforce" { "refused" } @else { "let through, as in monitor mode" } }
-                }
-            }
-            td.right role="cell" data-label="Not checked" { (figure(&unchecked, "warn")) }
+        (figure(refused.into_iter(), if has_damaged(guard) { "bad" } else { "warn" }))
+        @if is_any {
+            br; small { @if guard.mode == "enforce" { "refused" } @else { "let through, as in monitor mode" } }
         }
     }
 }
@@ -78,7 +71,8 @@ fn counts(by_word: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> 
 }
 
 /// The total, with its kinds.
-fn figure(counts: &[(&str, u64)], tone: &str) -> Markup {
+fn figure<'a>(counts: impl Iterator<Item = (&'a str, u64)>, tone: &str) -> Markup {
+    let counts: Vec<_> = counts.collect();
     let all = counts.iter().map(|(_, count)| count).sum();
     let kinds: Vec<String> = counts.iter().map(|(word, count)| format!("{word} {}", number(*count))).collect();
     html! {

@@ -7,8 +7,10 @@ use maud::{Markup, html};
 use super::asked::Asked;
 use super::detail::{copyable, event, tone};
 use super::locks::client_name;
-use super::parts::{application_link, lock_link, reason_link, record, time};
-use crate::view::api::{Application, Client, Hot, Incident, Misuse, Moment, Namespace, Policy, Report, Usage};
+use super::parts::{application_link, count, lock_link, mode, or_dash, reason_link, record, time};
+use super::table::Table;
+use crate::view::Format;
+use crate::view::api::{Application, Client, Holds, Hot, Incident, Misuse, Moment, Namespace, Policy, Report, Usage};
 
 /// Applications shown; the JSON has all.
 const APPLICATIONS: usize = 50;
@@ -79,47 +81,26 @@ pub(super) fn lost(moments: &[Moment], asked: &Asked) -> Markup {
             h2 {
                 "Lost in failovers "
                 span.as-file {
-                    a href=(format!("/api/v1/lost{}", asked.refusals_query(None))) { "JSON" } " · "
-                    a href=(format!("/api/v1/lost{}", asked.refusals_query(Some("csv")))) { "CSV" }
+                    a href=(format!("/api/v1/lost{}", asked.refusals_query(Format::Json))) { "JSON" } " · "
+                    a href=(format!("/api/v1/lost{}", asked.refusals_query(Format::Csv))) { "CSV" }
                 }
             }
             p.hint { "The server that became the primary does not have these leases. Their holders were not told." }
-            div.scroll role="region" aria-label="Lost in failovers" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Time" }
-                            th role="columnheader" scope="col" { "Record" }
-                            th role="columnheader" scope="col" { "Key" }
-                            th role="columnheader" scope="col" { "Holder then" }
-                            th.right role="columnheader" scope="col" { "Held for" }
-                            th.right role="columnheader" scope="col" { "Fence" }
-                            th role="columnheader" scope="col" { "Namespace" }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for moment in moments { (lost_lease(moment)) }
-                    }
-                }
-            }
+            (lost_leases(moments))
         }
     }
 }
 
-fn lost_lease(moment: &Moment) -> Markup {
-    html! {
-        tr.bad role="row" {
-            td role="cell" data-label="Time" { (time(moment.at)) }
-            td role="cell" data-label="Record" { @if let Some(id) = &moment.id { (record(id)) } }
-            th.key role="rowheader" scope="row" { (lock_link(&moment.key, moment.db)) }
-            td role="cell" data-label="Holder then" { (who(moment.client.as_ref())) }
-            td.right role="cell" data-label="Held for" {
-                @match moment.held_ms { Some(held) => (duration(held)), None => span.none { "–" } }
-            }
-            td.right role="cell" data-label="Fence" { @match moment.fence { Some(fence) => (fence), None => span.none { "–" } } }
-            td role="cell" data-label="Namespace" { (moment.namespace) }
-        }
-    }
+fn lost_leases(moments: &[Moment]) -> Table<'_, Moment> {
+    Table::of("Lost in failovers", moments)
+        .tone(|_| "bad")
+        .text("Time", |moment| time(moment.at))
+        .text("Record", |moment| html! { @if let Some(id) = &moment.id { (record(id)) } })
+        .key_name("Key", |moment| lock_link(&moment.key, moment.db))
+        .text("Holder then", |moment| who(moment.client.as_ref()))
+        .number("Held for", |moment| or_dash(moment.held_ms.map(duration)))
+        .number("Fence", |moment| or_dash(moment.fence))
+        .text("Namespace", |moment| &moment.namespace)
 }
 
 /// Refusals, also those that enforce mode would have made.
@@ -128,8 +109,8 @@ pub(super) fn refusals(moments: &[Moment], asked: &Asked) -> Markup {
         h2 {
             "Last refusals "
             span.as-file {
-                a href=(format!("/api/v1/decisions{}", asked.refusals_query(None))) { "JSON" } " · "
-                a href=(format!("/api/v1/decisions{}", asked.refusals_query(Some("csv")))) { "CSV" }
+                a href=(format!("/api/v1/decisions{}", asked.refusals_query(Format::Json))) { "JSON" } " · "
+                a href=(format!("/api/v1/decisions{}", asked.refusals_query(Format::Csv))) { "CSV" }
             }
         }
         @if moments.is_empty() {
@@ -139,60 +120,39 @@ pub(super) fn refusals(moments: &[Moment], asked: &Asked) -> Markup {
                 p.empty { "Nothing was refused, and nothing would have been." }
             }
         } @else {
-            div.scroll role="region" aria-label="Last refusals" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Time" }
-                            th role="columnheader" scope="col" { "Record" }
-                            th role="columnheader" scope="col" { "Key" }
-                            th role="columnheader" scope="col" { "Command" }
-                            th role="columnheader" scope="col" { "Client" }
-                            th role="columnheader" scope="col" { "Reason" }
-                            th role="columnheader" scope="col" { "Policy" }
-                            th role="columnheader" scope="col" { "Outcome" }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for moment in moments { (refusal(moment)) }
-                    }
-                }
-            }
+            (table_of_refusals(moments))
         }
     }
 }
 
-fn refusal(moment: &Moment) -> Markup {
-    html! {
-        tr role="row" class=(if moment.overlap { "bad" } else { "" }) {
-            td role="cell" data-label="Time" { (time(moment.at)) }
-            td role="cell" data-label="Record" { @if let Some(id) = &moment.id { (record(id)) } }
-            th.key role="rowheader" scope="row" {
+fn table_of_refusals(moments: &[Moment]) -> Table<'_, Moment> {
+    Table::of("Last refusals", moments)
+        .tone(|moment| if moment.overlap { "bad" } else { "" })
+        .text("Time", |moment| time(moment.at))
+        .text("Record", |moment| html! { @if let Some(id) = &moment.id { (record(id)) } })
+        .key_name("Key", |moment| {
+            html! {
                 (lock_link(&moment.key, moment.db))
                 @if let (Some(wrote), Some(guard)) = (&moment.wrote, &moment.guard) {
                     br; small { "guards " code dir="ltr" { (wrote) } " (" bdi { (guard) } ")" }
                 }
             }
-            td role="cell" data-label="Command" { @if let Some(command) = &moment.command { code { (command) } } }
-            td role="cell" data-label="Client" { (who(moment.client.as_ref())) }
-            td role="cell" data-label="Reason" {
+        })
+        .text("Command", |moment| html! { @if let Some(command) = &moment.command { code { (command) } } })
+        .text("Client", |moment| who(moment.client.as_ref()))
+        .text("Reason", |moment| {
+            html! {
                 @if let Some(reason) = &moment.reason { (reason_link(reason)) }
                 @if let Some(detail) = &moment.detail { br; small { bdi { (detail) } } }
                 @if moment.overlap { br; small.bad { "overlap" } }
             }
-            td role="cell" data-label="Policy" { (moment.policy.as_deref().unwrap_or_default()) }
-            td role="cell" data-label="Outcome" { span class=(format!("state {}", tone(moment))) { (event(moment)) } }
-        }
-    }
+        })
+        .text("Policy", |moment| moment.policy.as_deref().unwrap_or_default())
+        .text("Outcome", |moment| html! { span class=(format!("state {}", tone(moment))) { (event(moment)) } })
 }
 
 fn who(client: Option<&Client>) -> Markup {
-    html! {
-        @match client {
-            Some(client) => (client_name(client)),
-            None => span.none { "–" },
-        }
-    }
+    or_dash(client.map(client_name))
 }
 
 /// What would break in enforce mode: the verdicts, then the applications that are not ready, then those that are ready but have
@@ -213,7 +173,7 @@ pub(super) fn clients(report: &Report) -> Markup {
                 @for namespace in report.namespaces.iter().filter(|one| one.operations > 0).take(NAMESPACES) {
                     li {
                         b { (namespace.namespace) } " "
-                        span class=(format!("mode {}", namespace.mode)) { (namespace.mode) } " "
+                        (mode(&namespace.mode)) " "
                         bdi { (namespace.verdict) }
                         @for family in &namespace.mixed {
                             p.advice {
@@ -320,26 +280,7 @@ fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
 pub(super) fn namespaces(namespaces: &[Namespace], site: &str) -> Markup {
     html! {
         h2 { "Namespaces" }
-        div.scroll role="region" aria-label="Namespaces" tabindex="0" {
-            table.stack role="table" {
-                thead role="rowgroup" {
-                    tr role="row" {
-                        th role="columnheader" scope="col" { "Namespace" }
-                        th role="columnheader" scope="col" { "Mode" }
-                        th role="columnheader" scope="col" { "Keys" }
-                        th.right role="columnheader" scope="col" { "Held" }
-                        th.right role="columnheader" scope="col" { "No TTL" }
-                        th.right role="columnheader" scope="col" { abbr title="Locks that the last walk over the server found without a record" { "No record" } }
-                        th.right role="columnheader" scope="col" { "TTL ceiling" }
-                        th role="columnheader" scope="col" { "Holds: half, 99 %, longest" }
-                        th role="columnheader" scope="col" { "Policies" }
-                    }
-                }
-                tbody role="rowgroup" {
-                    @for namespace in namespaces.iter().take(NAMESPACES) { (namespace_row(namespace)) }
-                }
-            }
-        }
+        (table_of_namespaces(namespaces.iter().take(NAMESPACES)))
         @if namespaces.len() > NAMESPACES {
             p.cut { "And " (number((namespaces.len() - NAMESPACES) as u64)) " more: " a href="/api/v1/config" { "JSON" } }
         }
@@ -357,34 +298,34 @@ fn order(site: &str, query: &str) -> String {
     format!("curl -X POST -H \"Authorization: Bearer $LOCKWARDEN_ADMIN_TOKEN\" 'http://{site}/api/v1/mode?{query}'")
 }
 
-fn namespace_row(namespace: &Namespace) -> Markup {
-    let few = |number_of: u64| {
-        html! { @if number_of > 0 { (number(number_of)) } @else { span.none { "0" } } }
-    };
+fn table_of_namespaces<'a>(namespaces: impl Iterator<Item = &'a Namespace>) -> Table<'a, Namespace> {
+    Table::of("Namespaces", namespaces)
+        .name("Namespace", |one| html! { a href=(format!("/?namespace={}#locks", percent(&one.name))) { (one.name) } })
+        .text("Mode", |one| html! {
+            (mode(&one.mode))
+            @if let Some(quarantine) = &one.quarantine {
+                br; small.warn title=(quarantine.why) { (quarantine.words()) }
+            }
+            @if one.enforced_for_some { br; small title="enforce_for: some clients are refused already" { "enforced for some" } }
+        })
+        .globs("Keys", |one| &one.keys)
+        .number("Held", |one| count(one.held))
+        .number("No TTL", |one| count(one.without_ttl))
+        .number("No record", |one| count(one.ungoverned))
+        .meaning("Locks that the last walk over the server found without a record")
+        .number("TTL ceiling", |one| or_dash(one.ceiling_ms.map(duration)))
+        .text("Holds: half, 99 %, longest", |one| hold_times(&one.holds, one.advice.as_deref()))
+        .text("Policies", |one| one.policies.join(", "))
+}
+
+/// How long locks are held: half of them, 99 %, the longest; and what to do about it.
+pub(super) fn hold_times(holds: &Holds, advice: Option<&str>) -> Markup {
     html! {
-        tr role="row" {
-            th role="rowheader" scope="row" { a href=(format!("/?namespace={}#locks", percent(&namespace.name))) { (namespace.name) } }
-            td role="cell" data-label="Mode" {
-                span class=(format!("mode {}", namespace.mode)) { (namespace.mode) }
-                @if let Some(quarantine) = &namespace.quarantine {
-                    br; small.warn title=(quarantine.why) { (quarantine.words()) }
-                }
-                @if namespace.enforced_for_some { br; small title="enforce_for: some clients are refused already" { "enforced for some" } }
-            }
-            td.globs role="cell" data-label="Keys" { @for glob in &namespace.keys { code dir="ltr" { (glob) } " " } }
-            td.right role="cell" data-label="Held" { (few(namespace.held)) }
-            td.right role="cell" data-label="No TTL" { (few(namespace.without_ttl)) }
-            td.right role="cell" data-label="No record" { (few(namespace.ungoverned)) }
-            td.right role="cell" data-label="TTL ceiling" { @match namespace.ceiling_ms { Some(ms) => (duration(ms)), None => span.none { "–" } } }
-            td role="cell" data-label="Holds: half, 99 %, longest" {
-                @if namespace.holds.count > 0 {
-                    (duration(namespace.holds.p50_ms)) " · " (duration(namespace.holds.p99_ms)) " · " (duration(namespace.holds.max_ms))
-                    @if namespace.holds.ran_out > 0 { br; small.warn { (number(namespace.holds.ran_out)) " ran out while held" } }
-                } @else { span.none { "–" } }
-                @if let Some(advice) = &namespace.advice { br; small.advice { (advice) } }
-            }
-            td role="cell" data-label="Policies" { (namespace.policies.join(", ")) }
-        }
+        @if holds.count > 0 {
+            (duration(holds.p50_ms)) " · " (duration(holds.p99_ms)) " · " (duration(holds.max_ms))
+            @if holds.ran_out > 0 { br; small.warn { (number(holds.ran_out)) " ran out while held" } }
+        } @else { span.none { "–" } }
+        @if let Some(advice) = advice { br; small.advice { bdi { (advice) } } }
     }
 }
 
@@ -395,28 +336,11 @@ pub(super) fn hot(hot: &Hot) -> Markup {
         @if hot.locks.is_empty() {
             p.empty { "No lock was asked for yet." }
         } @else {
-            div.scroll role="region" aria-label="Hot locks" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Key" }
-                            th.right role="columnheader" scope="col" { "Tries" }
-                            th.right role="columnheader" scope="col" { "Met a holder" }
-                            th role="columnheader" scope="col" { "Namespace" }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for lock in hot.locks.iter().take(10) {
-                            tr role="row" {
-                                th.key role="rowheader" scope="row" { (lock_link(&lock.key, lock.db)) }
-                                td.right role="cell" data-label="Tries" { @if lock.error > 0 { "at most " } (number(lock.tries)) }
-                                td.right role="cell" data-label="Met a holder" { (number(lock.contended)) }
-                                td role="cell" data-label="Namespace" { (lock.namespace) }
-                            }
-                        }
-                    }
-                }
-            }
+            (Table::of("Hot locks", hot.locks.iter().take(10))
+                .key_name("Key", |lock| lock_link(&lock.key, lock.db))
+                .number("Tries", |lock| html! { @if lock.error > 0 { "at most " } (number(lock.tries)) })
+                .number("Met a holder", |lock| number(lock.contended))
+                .text("Namespace", |lock| &lock.namespace))
         }
     }
 }
@@ -425,33 +349,15 @@ pub(super) fn hot(hot: &Hot) -> Markup {
 pub(super) fn policies(policies: &[Policy]) -> Markup {
     html! {
         h2 { "Policies" }
-        div.scroll role="region" aria-label="Policies" tabindex="0" {
-            table.stack role="table" {
-                thead role="rowgroup" {
-                    tr role="row" {
-                        th role="columnheader" scope="col" { "Policy" }
-                        th role="columnheader" scope="col" { "Version" }
-                        th role="columnheader" scope="col" { "Mode" }
-                        th.right role="columnheader" scope="col" { "Decisions" }
-                        th.right role="columnheader" scope="col" { "Failures" }
-                        th role="columnheader" scope="col" { "SHA-256" }
-                    }
-                }
-                tbody role="rowgroup" {
-                    @for policy in policies {
-                        tr role="row" class=(if policy.failures > 0 { "bad" } else { "" }) {
-                            th role="rowheader" scope="row" { (policy.name) }
-                            td role="cell" data-label="Version" { (policy.version) }
-                            td role="cell" data-label="Mode" { span class=(format!("mode {}", policy.mode)) { (policy.mode) } }
-                            td.right role="cell" data-label="Decisions" { (number(policy.evaluations)) }
-                            td.right role="cell" data-label="Failures" {
-                                @if policy.failures > 0 { b.bad { "▲ " (number(policy.failures)) } } @else { span.none { "0" } }
-                            }
-                            td role="cell" data-label="SHA-256" { code { (policy.digest) } }
-                        }
-                    }
-                }
-            }
-        }
+        (Table::of("Policies", policies)
+            .tone(|policy| if policy.failures > 0 { "bad" } else { "" })
+            .name("Policy", |policy| &policy.name)
+            .text("Version", |policy| &policy.version)
+            .text("Mode", |policy| mode(&policy.mode))
+            .number("Decisions", |policy| number(policy.evaluations))
+            .number("Failures", |policy| html! {
+                @if policy.failures > 0 { b.bad { "▲ " (number(policy.failures)) } } @else { span.none { "0" } }
+            })
+            .text("SHA-256", |policy| html! { code { (policy.digest) } }))
     }
 }

@@ -6,10 +6,12 @@ use lockwarden_lock::reason::Reason;
 use maud::{Markup, html};
 
 use super::asked::{Asked, LARGE_LIST, LIST};
-use super::parts::{Pace, application_link, steady};
+use super::parts::{Pace, application_link, or_dash, steady};
 use super::shown::Shown;
+use super::table::Table;
 use super::wording::shell;
-use crate::view::api::{Client, Lock, LockState};
+use crate::view::Format;
+use crate::view::api::{Client, Lock, LockState, Locks};
 
 /// Applications suggested in the form.
 const MAX_SUGGESTED: usize = 256;
@@ -76,9 +78,9 @@ pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
             button type="submit" { "Show" }
             @if asked.narrows() || asked.narrows_refusals() { a href="/" { "Show all" } }
             span.as-file {
-                a href=(format!("/api/v1/locks{}", asked.list_query(None))) { "JSON" }
+                a href=(format!("/api/v1/locks{}", asked.list_query(Format::Json))) { "JSON" }
                 " · "
-                a href=(format!("/api/v1/locks{}", asked.list_query(Some("csv")))) { "CSV" }
+                a href=(format!("/api/v1/locks{}", asked.list_query(Format::Csv))) { "CSV" }
             }
         }
     }
@@ -97,47 +99,34 @@ pub(super) fn section(shown: &Shown, asked: &Asked, pace: Pace) -> Markup {
         @if locks.locks.is_empty() {
             (empty(shown, asked))
         } @else {
-            div.scroll role="region" aria-label="Held locks" tabindex="0" {
-                table.locks.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Key" }
-                            th role="columnheader" scope="col" { "State" }
-                            th role="columnheader" scope="col" { "Holder" }
-                            th.right role="columnheader" scope="col" { "Held for" }
-                            th role="columnheader" scope="col" { "TTL left" }
-                            th.right role="columnheader" scope="col" { abbr title="Fencing token: grows with every grant of the lock" { "Fence" } }
-                            th.right role="columnheader" scope="col" { "Waiting" }
-                            th role="columnheader" scope="col" { "Namespace" }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for lock in &locks.locks { (row(lock, locks.now, asked, pace)) }
-                    }
-                }
-            }
+            (table(locks, asked, pace))
             @if locks.matching > locks.locks.len() as u64 { (cut(shown, asked)) }
         }
     }
 }
 
-fn row(lock: &Lock, now: u64, asked: &Asked, pace: Pace) -> Markup {
-    let current = asked.lock.as_deref() == Some(&*lock.key) && asked.db == lock.db;
-    html! {
-        tr role="row" class=(tone(lock.state)) aria-current=[current.then_some("true")] {
-            th.key role="rowheader" scope="row" {
+fn table<'a>(locks: &'a Locks, asked: &'a Asked, pace: Pace) -> Table<'a, Lock> {
+    Table::of("Held locks", &locks.locks)
+        .class("locks stack")
+        .tone(|lock| tone(lock.state))
+        .current(|lock| asked.lock.as_deref() == Some(&*lock.key) && asked.db == lock.db)
+        .key_name("Key", |lock| {
+            html! {
                 a href=(asked.detail(&lock.key, lock.db)) { code dir="ltr" { (lock.key) } }
                 @if lock.db != 0 { " " small { "db " (lock.db) } }
             }
-            td role="cell" data-label="State" { (state(lock)) }
-            td role="cell" data-label="Holder" { (holder(lock)) }
-            td.right role="cell" data-label="Held for" { (age(lock, pace)) }
-            td role="cell" data-label="TTL left" { (ttl(lock, now, pace)) }
-            td.right role="cell" data-label="Fence" { @if lock.fence > 0 { (lock.fence) } @else { span.none { "–" } } }
-            td.right role="cell" data-label="Waiting" { @if lock.waiters > 0 { b { (number(lock.waiters)) } } @else { span.none { "0" } } }
-            td role="cell" data-label="Namespace" { (lock.namespace) }
-        }
-    }
+        })
+        .text("State", state)
+        .text("Holder", holder)
+        .number("Held for", move |lock| age(lock, pace))
+        .text("TTL left", move |lock| ttl(lock, locks.now, pace))
+        .number("Fence", |lock| or_dash((lock.fence > 0).then_some(lock.fence)))
+        .meaning("Fencing token: grows with every grant of the lock")
+        .number(
+            "Waiting",
+            |lock| html! { @if lock.waiters > 0 { b { (number(lock.waiters)) } } @else { span.none { "0" } } },
+        )
+        .text("Namespace", |lock| &lock.namespace)
 }
 
 fn tone(state: LockState) -> &'static str {
@@ -235,7 +224,7 @@ fn cut(shown: &Shown, asked: &Asked) -> Markup {
         p.cut {
             "These are " (number(shown_now)) " of " (number(shown.locks.matching))
             ", problems first, then the oldest. Narrow them by namespace or key"
-            @if asked.limit < LARGE_LIST && shown.locks.matching > LIST {
+            @if asked.limit != Some(LARGE_LIST) && shown.locks.matching > LIST {
                 ", or " a href=(asked.larger()) { "show up to " (number(LARGE_LIST)) }
             }
             "; JSON and CSV have more."

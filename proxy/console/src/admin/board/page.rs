@@ -115,7 +115,7 @@ fn status(overview: &Overview, pace: Pace) -> Markup {
             }
             @for (mode, names) in by_mode(overview) {
                 span.fact {
-                    span class=(format!("mode {mode}")) { (mode) }
+                    (super::parts::mode(mode))
                     " " (names)
                 }
             }

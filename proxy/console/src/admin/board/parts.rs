@@ -1,7 +1,7 @@
 //! Moments, and links from the names of things, in the form common to all parts of the board.
 
-use lockwarden_control::text::numbers::{percent, time_of_day, utc};
-use maud::{Markup, html};
+use lockwarden_control::text::numbers::{number, percent, time_of_day, utc};
+use maud::{Markup, Render, html};
 
 /// How ages and remaining TTLs are kept up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,4 +54,24 @@ pub(super) fn pattern_link(glob: &str, namespace: &str) -> Markup {
 /// The reason of a refusal, linked to its meaning.
 pub(super) fn reason_link(reason: &str) -> Markup {
     html! { a href=(format!("/reasons#{}", percent(reason))) { (reason) } }
+}
+
+/// The mode of a namespace, a guard or a policy.
+pub(super) fn mode(mode: &str) -> Markup {
+    html! { span class=(format!("mode {mode}")) { (mode) } }
+}
+
+/// A count, faint if it is 0.
+pub(super) fn count(count: u64) -> Markup {
+    html! { @if count > 0 { (number(count)) } @else { span.none { "0" } } }
+}
+
+/// A value, or this faint word if there is none.
+pub(super) fn or(value: Option<impl Render>, word: &str) -> Markup {
+    html! { @match value { Some(value) => (value), None => span.none { (word) } } }
+}
+
+/// A value, or a dash.
+pub(super) fn or_dash(value: Option<impl Render>) -> Markup {
+    or(value, "–")
 }

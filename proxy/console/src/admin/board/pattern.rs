@@ -10,8 +10,9 @@ use maud::{Markup, html};
 use super::asked::Asked;
 use super::detail::holds;
 use super::frame::Frame;
-use super::lists::{found_in, incidents, refusals};
-use super::parts::{application_link, pattern_link, time};
+use super::lists::{found_in, hold_times, incidents, refusals};
+use super::parts::{application_link, or, pattern_link, time};
+use super::table::Table;
 use super::timeline::timeline;
 use crate::admin::control::Control;
 use crate::view::ReportQuery;
@@ -114,7 +115,7 @@ fn told(one: &LockPattern, now: u64) -> Markup {
             div { dt { "Operations" } dd { (number(one.operations)) } }
             div { dt { "Taken" } dd { (number(one.acquired)) } }
             div { dt { "Asked, was held" } dd { (number(one.contended)) } }
-            div { dt { "Usual TTL" } dd { @match one.ttl_ms { Some(ttl) => (duration(ttl)), None => span.none { "none" } } } }
+            div { dt { "Usual TTL" } dd { (or(one.ttl_ms.map(duration), "none")) } }
             @if one.kept_alive > 0 { div { dt { "Renewed by the proxy" } dd { (counted(one.kept_alive, "lease", "leases")) } } }
             div { dt { "Last seen" } dd { (time(one.last_seen)) } }
         }
@@ -161,49 +162,25 @@ pub(super) fn table(patterns: &[LockPattern], application: Option<&str>) -> Mark
         @if patterns.is_empty() {
             p.empty { "No lock was taken yet." }
         } @else {
-            div.scroll role="region" aria-label="Patterns of keys" tabindex="0" {
-                table.stack role="table" {
-                    thead role="rowgroup" {
-                        tr role="row" {
-                            th role="columnheader" scope="col" { "Pattern" }
-                            th role="columnheader" scope="col" { "Namespace" }
-                            @if application.is_some() { th.right role="columnheader" scope="col" { "Its leases of the last 100" } }
-                            th.right role="columnheader" scope="col" { "Operations" }
-                            th.right role="columnheader" scope="col" { "Held now" }
-                            th role="columnheader" scope="col" { "Holds: half, 99 %, longest" }
-                            th.right role="columnheader" scope="col" { "Usual TTL" }
-                        }
-                    }
-                    tbody role="rowgroup" {
-                        @for one in patterns.iter().take(MAX_PATTERNS) { (row(one, application)) }
-                    }
-                }
-            }
+            (rows(patterns, application))
         }
     }
 }
 
-fn row(one: &LockPattern, application: Option<&str>) -> Markup {
-    let leases = application.map(|name| {
-        let mut users = one.applications.iter();
-        let user = users.find(|user| user.application == name);
-        user.map_or(0, |user| user.leases)
-    });
-    html! {
-        tr role="row" class=(if one.holds.ran_out > 0 { "warn" } else { "" }) {
-            th.key role="rowheader" scope="row" { (pattern_link(&one.pattern, &one.namespace)) }
-            td role="cell" data-label="Namespace" { bdi { (one.namespace) } }
-            @if let Some(leases) = leases { td.right role="cell" data-label="Its leases of the last 100" { (number(leases)) } }
-            td.right role="cell" data-label="Operations" { (number(one.operations)) }
-            td.right role="cell" data-label="Held now" { (number(one.held)) }
-            td role="cell" data-label="Holds: half, 99 %, longest" {
-                @if one.holds.count > 0 {
-                    (duration(one.holds.p50_ms)) " · " (duration(one.holds.p99_ms)) " · " (duration(one.holds.max_ms))
-                    @if one.holds.ran_out > 0 { br; small.warn { (number(one.holds.ran_out)) " ran out while held" } }
-                } @else { span.none { "–" } }
-                @if let Some(advice) = &one.advice { br; small.advice { bdi { (advice) } } }
-            }
-            td.right role="cell" data-label="Usual TTL" { @match one.ttl_ms { Some(ttl) => (duration(ttl)), None => span.none { "none" } } }
-        }
+fn rows<'a>(patterns: &'a [LockPattern], application: Option<&'a str>) -> Table<'a, LockPattern> {
+    let mut table = Table::of("Patterns of keys", patterns.iter().take(MAX_PATTERNS))
+        .tone(|one| if one.holds.ran_out > 0 { "warn" } else { "" })
+        .key_name("Pattern", |one| pattern_link(&one.pattern, &one.namespace))
+        .text("Namespace", |one| html! { bdi { (one.namespace) } });
+    if let Some(name) = application {
+        table = table.number("Its leases of the last 100", move |one| {
+            let user = one.applications.iter().find(|user| user.application == name);
+            number(user.map_or(0, |user| user.leases))
+        });
     }
+    table
+        .number("Operations", |one| number(one.operations))
+        .number("Held now", |one| number(one.held))
+        .text("Holds: half, 99 %, longest", |one| hold_times(&one.holds, one.advice.as_deref()))
+        .number("Usual TTL", |one| or(one.ttl_ms.map(duration), "none"))
 }

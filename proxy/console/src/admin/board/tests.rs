@@ -4,6 +4,7 @@ use super::asked::LARGE_LIST;
 use super::page::{page, parts};
 use super::parts::Pace;
 use super::*;
+use crate::view::Format;
 use crate::view::api::{self, Hot, LockDetail, Locks, Overview, Report};
 
 /// An ordinary lease.
@@ -550,15 +551,15 @@ fn a_query_is_understood_whoever_wrote_it() {
     let full = asked(
         "?namespace=a%26b&contains=x&pattern=lock%3A*&application=a&reason=not-owner&since=1h&problems=1&limit=99999&lock=lock%3Aa%2Fb&db=3",
     );
-    assert_eq!(full.limit, LARGE_LIST);
+    assert_eq!(full.limit, Some(LARGE_LIST));
     assert_eq!(
         full.query(),
-        "?namespace=a%26b&contains=x&pattern=lock%3A%2A&application=a&problems=true&reason=not-owner&since=1h&limit=1000&lock=lock%3Aa%2Fb&db=3"
+        "?namespace=a%26b&contains=x&pattern=lock%3A*&application=a&problems=true&reason=not-owner&since=1h&limit=1000&lock=lock%3Aa%2Fb&db=3"
     );
     assert_eq!(asked(&full.query()), full);
     assert_eq!(
-        full.refusals_query(Some("csv")),
-        "?namespace=a%26b&contains=x&pattern=lock%3A%2A&application=a&reason=not-owner&since=1h&limit=10000&format=csv"
+        full.refusals_query(Format::Csv),
+        "?namespace=a%26b&contains=x&pattern=lock%3A*&application=a&reason=not-owner&since=1h&limit=10000&format=csv"
     );
     for mistake in ["db=x", "reason=no-owner", "since=yesterday", "pattern=%5Cq"] {
         let address = format!("/?{mistake}").parse().unwrap();

@@ -8,7 +8,8 @@ use lockwarden_control::text::numbers::{counted, number, utc};
 use maud::{Markup, html};
 
 use super::locks::client_name;
-use super::parts::{application_link, lock_link, time};
+use super::parts::{application_link, lock_link, or, or_dash, time};
+use super::table::Table;
 use crate::view::api::PastLease;
 
 /// Lanes in the drawing; the table has every lease.
@@ -200,41 +201,15 @@ fn bar(class: &str, x: u64, width: u64, row: usize) -> Markup {
 }
 
 /// The newest first.
-fn table(history: &[PastLease]) -> Markup {
-    html! {
-        div.scroll role="region" aria-label="The last leases" tabindex="0" {
-            table.stack role="table" {
-                thead role="rowgroup" {
-                    tr role="row" {
-                        th role="columnheader" scope="col" { "Taken" }
-                        th role="columnheader" scope="col" { "Key" }
-                        th role="columnheader" scope="col" { "Holder" }
-                        th.right role="columnheader" scope="col" { "Held for" }
-                        th.right role="columnheader" scope="col" { "TTL" }
-                        th role="columnheader" scope="col" { "End" }
-                    }
-                }
-                tbody role="rowgroup" {
-                    @for lease in history.iter().rev() {
-                        tr role="row" class=(if class(lease) == "bad" { "bad" } else { "" }) {
-                            td role="cell" data-label="Taken" { (time(lease.since)) }
-                            th.key role="rowheader" scope="row" { (lock_link(&lease.key, lease.db)) }
-                            td role="cell" data-label="Holder" {
-                                @match &lease.client { Some(client) => (client_name(client)), None => span.none { "unknown" } }
-                            }
-                            td.right role="cell" data-label="Held for" {
-                                @match lease.held_ms { Some(held) => (duration(held)), None => span.none { "–" } }
-                            }
-                            td.right role="cell" data-label="TTL" {
-                                @match lease.ttl_ms { Some(ttl) => (duration(ttl)), None => span.none { "none" } }
-                            }
-                            td role="cell" data-label="End" { (end_words(&lease.end)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
+fn table(history: &[PastLease]) -> Table<'_, PastLease> {
+    Table::of("The last leases", history.iter().rev())
+        .tone(|lease| if class(lease) == "bad" { "bad" } else { "" })
+        .text("Taken", |lease| time(lease.since))
+        .key_name("Key", |lease| lock_link(&lease.key, lease.db))
+        .text("Holder", |lease| or(lease.client.as_ref().map(client_name), "unknown"))
+        .number("Held for", |lease| or_dash(lease.held_ms.map(duration)))
+        .number("TTL", |lease| or(lease.ttl_ms.map(duration), "none"))
+        .text("End", |lease| end_words(&lease.end))
 }
 
 #[cfg(test)]

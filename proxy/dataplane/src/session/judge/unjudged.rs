@@ -261,7 +261,7 @@ impl Client {
         let server = &self.shared.backend.server;
         let why = if server.lacks_scripts() {
             UnjudgedWhy::NoScripts
-        } else if command.is_rare() && !command.is_known_to(server.commands().as_deref()) {
+        } else if command.may_be_unknown_to(|| server.commands()) {
             UnjudgedWhy::UnknownCommand
         } else {
             return None;

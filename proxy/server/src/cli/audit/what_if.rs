@@ -5,22 +5,18 @@ use std::process::ExitCode;
 
 use lockwarden_console::view::api::{WhatIf, WhatIfRow};
 use lockwarden_control::text::numbers::{counted, number};
+use serde_json::json;
 
 use crate::cli::api_client::{ApiError, path};
 use crate::cli::fleet::FleetArgs;
-use crate::cli::output;
-use crate::cli::output::{Format, Paint, Screen, Table};
+use crate::cli::output::{Output, Paint, Screen, Table};
 
 /// Exits with 1 if a refusal would stay, or is undecided.
-pub(super) fn told(changes: &[String], fleet: &FleetArgs, format: Format) -> Result<ExitCode, ApiError> {
+pub(super) fn told(changes: &[String], fleet: &FleetArgs, output: Output) -> Result<ExitCode, ApiError> {
     let changes = changes.join("\n");
-    let asked = path(&["what-if"], &[("changes", &changes)]);
+    let asked = path(&["what-if"], &json!({ "changes": changes }));
     let answers = fleet.ask(|client| client.get::<WhatIf>(&asked))?;
-    let text = match format {
-        Format::Json => answers.json(),
-        Format::Text => answers.parts(|answer| words(answer, Screen::there_is()), ""),
-    };
-    output::print(&text)?;
+    output.print(&answers, |screen| answers.parts(|answer| words(answer, screen), ""))?;
     let is_left = |one: &WhatIf| one.rows.iter().any(|row| row.stays + row.open > 0);
     let left = answers.answers.iter().any(|one| is_left(&one.answer));
     Ok(answers.end_with_findings(left))

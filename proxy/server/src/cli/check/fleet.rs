@@ -13,8 +13,7 @@ use serde_json::json;
 
 use super::super::api_client::{ApiClient, ApiError, finish, path};
 use super::super::fleet::{Answer, Answers, FleetArgs};
-use super::super::output;
-use super::super::output::{Format, Paint, Screen, Table, plain};
+use super::super::output::{Output, Paint, Screen, Table, plain};
 use crate::app::exit_code;
 
 /// Differences shown.
@@ -42,25 +41,28 @@ struct Difference {
 }
 
 /// Asks all proxies; `configuration` is a checked one to compare with them.
-pub(super) fn check(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -> ExitCode {
-    finish(compare(fleet, format, configuration))
+pub(super) fn check(fleet: &FleetArgs, output: Output, configuration: Option<&Meaning>) -> ExitCode {
+    finish(compare(fleet, output, configuration))
 }
 
-fn compare(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -> Result<ExitCode, ApiError> {
+fn compare(fleet: &FleetArgs, output: Output, configuration: Option<&Meaning>) -> Result<ExitCode, ApiError> {
     let answers = fleet.ask(ask)?;
     let configuration = configuration.map(ConfigMeaning::from);
     let differences = differences(&answers, configuration.as_ref());
     let hashes: BTreeSet<&str> =
         sides(&answers, configuration.as_ref()).into_iter().map(|(_, meaning)| meaning.hash.as_str()).collect();
-    output::print(&match format {
-        Format::Json => answers.json_with(&json!({
+    let told = json!({
+        "merged": {
             "same": differences.is_empty(),
             "configuration": configuration,
             "differences": differences,
-        })),
-        Format::Text if answers.answers.is_empty() => String::new(),
-        Format::Text => {
-            let mut text = table(&answers, configuration.as_ref(), &hashes, Screen::there_is());
+        },
+        "proxies": answers.proxies(),
+    });
+    output.print(&told, |screen| match answers.answers.is_empty() {
+        true => String::new(),
+        false => {
+            let mut text = table(&answers, configuration.as_ref(), &hashes, screen);
             text.push_str(&words(&answers, &differences, &hashes));
             text
         }
@@ -73,7 +75,7 @@ fn compare(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -
 }
 
 fn ask(client: &ApiClient) -> Result<Asked, ApiError> {
-    let version: Version = client.get(&path(&["version"], &[]))?;
+    let version: Version = client.get(&path(&["version"], &()))?;
     let lacks = |error| match error {
         ApiError::NotFound(_) | ApiError::Foreign { .. } => ApiError::Declined(format!(
             "it is lockwarden {}, and this command of {} cannot read its rules: compare with the command of that version, \
@@ -83,8 +85,8 @@ fn ask(client: &ApiClient) -> Result<Asked, ApiError> {
         )),
         other => other,
     };
-    let meaning = client.get(&path(&["meaning"], &[])).map_err(lacks)?;
-    let overview = client.get(&path(&["overview"], &[])).map_err(lacks)?;
+    let meaning = client.get(&path(&["meaning"], &())).map_err(lacks)?;
+    let overview = client.get(&path(&["overview"], &())).map_err(lacks)?;
     Ok(Asked { version, meaning, overview })
 }
 

@@ -47,7 +47,7 @@ pub(super) fn follow(args: &ListArgs) -> Result<ExitCode, ApiError> {
     let client = ApiClient::new(args.fleet.api())?;
     let interval = args.interval.max(SHORTEST);
     // A wrong address or namespace is reported at once; a later outage is waited out.
-    let mut locks = fetch(&client, &args.filter)?;
+    let mut locks = fetch(&client, &args.query)?;
     let mut before = HashMap::new();
     let mut is_up = true;
     loop {
@@ -59,7 +59,7 @@ pub(super) fn follow(args: &ListArgs) -> Result<ExitCode, ApiError> {
         before = remembered(locks);
         locks = loop {
             std::thread::sleep(interval);
-            match fetch(&client, &args.filter) {
+            match fetch(&client, &args.query) {
                 Ok(locks) => {
                     is_up = true;
                     break locks;

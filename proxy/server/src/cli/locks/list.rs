@@ -6,39 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use lockwarden_console::view::api::{Client, Lock, LockState, Locks};
+use lockwarden_console::view::api::{Client, Lock, LockState, Locks, LocksQuery};
 use lockwarden_control::text::numbers::counted;
 
 use crate::cli::api_client::{ApiClient, ApiError, path};
 use crate::cli::arguments::parse_duration;
 use crate::cli::fleet::{Answer, Answers, FleetArgs};
-use crate::cli::output;
-use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, duration, plain};
-
-/// Locks that are listed without a limit.
-const USUAL: u32 = 200;
-
-/// Which locks are meant.
-#[derive(Args, Clone, Debug)]
-pub(super) struct Filter {
-    /// Only the locks of this namespace
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<String>,
-    /// Only the locks whose key contains this
-    #[arg(long, value_name = "TEXT")]
-    contains: Option<String>,
-    /// Only the locks with something wrong: overlaps, deadlocks, unknown since a failover, no TTL
-    #[arg(long)]
-    problems: bool,
-    /// At most so many
-    #[arg(long, value_name = "NUMBER", default_value_t = USUAL)]
-    limit: u32,
-}
+use crate::cli::output::{Column, Output, Paint, Screen, Table, duration, plain};
 
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    pub(super) filter: Filter,
+    pub(super) query: LocksQuery,
     /// Go on: a line for every change, for pipes; `lockwarden top` is the live screen
     #[arg(long, conflicts_with = "fleet")]
     pub(super) follow: bool,
@@ -52,37 +31,23 @@ pub(crate) struct ListArgs {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
-    let answers = args.fleet.ask(|client| fetch(client, &args.filter))?;
-    let screen = Screen::there_is();
-    let text = match (args.output.output, &answers.answers[..]) {
-        (Format::Json, _) => answers.json(),
-        (Format::Text, [one]) if !answers.are_of_fleet() => listed(&one.answer, &args.filter, screen),
-        (Format::Text, _) => listed_of_fleet(&answers, &args.filter, screen),
-    };
-    output::print(&text)?;
+    let answers = args.fleet.ask(|client| fetch(client, &args.query))?;
+    args.output.print(&answers, |screen| match &answers.answers[..] {
+        [one] if !answers.are_of_fleet() => listed(&one.answer, &args.query, screen),
+        _ => listed_of_fleet(&answers, &args.query, screen),
+    })?;
     // So that a script can test for problems.
     let found = answers.answers.iter().any(|one| one.answer.matching > 0);
-    Ok(answers.end_with_findings(args.filter.problems && found))
+    Ok(answers.end_with_findings(args.query.problems && found))
 }
 
-pub(super) fn fetch(client: &ApiClient, filter: &Filter) -> Result<Locks, ApiError> {
-    let limit = filter.limit.to_string();
-    let mut query = vec![("limit", limit.as_str())];
-    if let Some(namespace) = &filter.namespace {
-        query.push(("namespace", namespace));
-    }
-    if let Some(contains) = &filter.contains {
-        query.push(("contains", contains));
-    }
-    if filter.problems {
-        query.push(("problems", "true"));
-    }
-    client.get(&path(&["locks"], &query))
+pub(super) fn fetch(client: &ApiClient, query: &LocksQuery) -> Result<Locks, ApiError> {
+    client.get(&path(&["locks"], query))
 }
 
-fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
+fn listed(locks: &Locks, query: &LocksQuery, screen: Screen) -> String {
     if locks.locks.is_empty() {
-        return format!("{}{}", nothing(filter), notices(None, locks, screen));
+        return format!("{}{}", nothing(query), notices(None, locks, screen));
     }
     let rows: Vec<_> = locks.locks.iter().map(|lock| (None, lock)).collect();
     let mut text = table_of(&rows, screen);
@@ -114,8 +79,8 @@ fn notices(proxy: Option<&str>, locks: &Locks, screen: Screen) -> String {
     }
 }
 
-fn nothing(filter: &Filter) -> String {
-    match filter.problems {
+fn nothing(query: &LocksQuery) -> String {
+    match query.problems {
         true => "no lock has a problem\n".to_owned(),
         false => "no lock is held\n".to_owned(),
     }
@@ -141,13 +106,13 @@ pub(crate) fn merged<'a>(
     rows
 }
 
-fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) -> String {
+fn listed_of_fleet(answers: &Answers<Locks>, query: &LocksQuery, screen: Screen) -> String {
     let all = answers.answers.iter();
     let rows = merged(all.map(|one| (one.proxy.as_deref(), &one.answer)));
     let notices = answers.answers.iter().map(|one| notices(one.proxy.as_deref(), &one.answer, screen));
     let notices: String = notices.collect();
     if rows.is_empty() {
-        return format!("{}{notices}", nothing(filter));
+        return format!("{}{notices}", nothing(query));
     }
     let mut text = table_of(&rows, screen);
     let is_cut = |one: &Answer<Locks>| (one.answer.locks.len() as u64) < one.answer.matching;

@@ -9,12 +9,12 @@ use clap::Args;
 use lockwarden_console::view::api::{Holds, Lock, LockDetail, Moment};
 use lockwarden_control::text::escape::spell;
 use lockwarden_control::text::numbers::{number, time_of_day};
+use serde_json::json;
 
 use super::list::{client, fence, left, state};
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiArgs, ApiClient, ApiError, path};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, Paint, Screen, Table, ago, duration, plain};
+use crate::cli::output::{Output, Paint, Screen, Table, ago, duration, plain};
 
 /// One lock, spelled as `locks list` spells it.
 #[derive(Args, Debug)]
@@ -38,13 +38,9 @@ pub(crate) struct ShowArgs {
 
 pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     let key = spelled(&args.which.key);
-    let db = args.which.db.to_string();
-    let detail: LockDetail = ApiClient::new(&args.api)?.get(&path(&["locks", &key], &[("db", &db)]))?;
-    let text = match args.output.output {
-        Format::Json => output::json(&detail),
-        Format::Text => told(&detail, Screen::there_is()),
-    };
-    output::print(&text)?;
+    let asked = path(&["locks", &key], &json!({ "db": args.which.db }));
+    let detail: LockDetail = ApiClient::new(&args.api)?.get(&asked)?;
+    args.output.print(&detail, |screen| told(&detail, screen))?;
     Ok(match detail.lock {
         Some(_) => ExitCode::SUCCESS,
         None => exit_code::findings(),

@@ -23,8 +23,7 @@ use super::source::{built_here, source};
 use super::toml_file::{self, place};
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_policies_of};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
+use crate::cli::output::{Output, Paint, Table, plain};
 
 /// The file of cases in a policy's folder.
 const CASES: &str = "cases.toml";
@@ -261,10 +260,7 @@ pub(super) fn test(args: &TestArgs) -> Result<ExitCode, ApiError> {
     let (file, text) = read_cases(&args.cases)?;
     let each = asked(&file).map(|case| outcome(&asker, case, &text));
     let outcomes: Vec<Outcome> = each.collect::<Result<_, _>>()?;
-    output::print(&match args.output.output {
-        Format::Json => output::json(&outcomes),
-        Format::Text => in_words(&outcomes, &args.cases, asker.fuel_limit()),
-    })?;
+    args.output.print(&outcomes, |_| in_words(&outcomes, &args.cases, asker.fuel_limit()))?;
     let all = outcomes.iter().all(|outcome| outcome.passed);
     Ok(if all { ExitCode::SUCCESS } else { exit_code::findings() })
 }
@@ -354,9 +350,8 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
         }
     }
     let limit = asker.fuel_limit();
-    output::print(&match args.output.output {
-        Format::Json => output::json(&costs),
-        Format::Text => Table::of(&costs)
+    args.output.print(&costs, |screen| {
+        Table::of(&costs)
             .left("CASE", |cost| cost.name.clone())
             .right("P50", |cost| micros(cost.p50_ns))
             .right("P99", |cost| micros(cost.p99_ns))
@@ -364,7 +359,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
             .right("MAX FUEL", |cost| near_the_limit(cost.max_fuel, limit))
             .right("START", |cost| micros(cost.start_ns))
             .right("MEMORY", |cost| format!("{} KiB", number(cost.memory_bytes.div_ceil(1024))))
-            .show(Screen::there_is()),
+            .show(screen)
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -440,10 +435,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, ApiError> {
         return Err(ApiError::Usage(objection.to_owned()));
     }
     let told = Told { answer: asked.answer.words(), said: asked.said, fuel: asked.fuel };
-    output::print(&match args.output.output {
-        Format::Json => output::json(&told),
-        Format::Text => format!("{}\n{}", plain(&told.answer), in_lines(&told.said)),
-    })?;
+    args.output.print(&told, |_| format!("{}\n{}", plain(&told.answer), in_lines(&told.said)))?;
     let is_answer = matches!(&asked.answer, Answer::Decided(decision) if decision.fault.is_none());
     Ok(if is_answer { ExitCode::SUCCESS } else { exit_code::findings() })
 }

@@ -17,8 +17,7 @@ use super::project::{Language, Project, limits_in_toml};
 use super::wording::calls_in_words;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, policy_host};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, plain};
+use crate::cli::output::{Output, plain};
 use crate::terminal::complain;
 
 #[derive(Args, Debug)]
@@ -185,10 +184,7 @@ pub(super) fn build(args: &BuildArgs) -> Result<ExitCode, ApiError> {
         compile_ms,
         metadata,
     };
-    output::print(&match args.output.output {
-        Format::Json => output::json(&built),
-        Format::Text => in_words(&built),
-    })?;
+    args.output.print(&built, |_| in_words(&built))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use super::asking::near_the_limit;
 use crate::cli::api_client::{ApiError, load_policies_of};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, Screen, Table};
+use crate::cli::output::{Output, Table};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -51,16 +50,15 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, ApiError> {
             });
         }
     }
-    output::print(&match args.output.output {
-        Format::Json => output::json(&all),
-        Format::Text => Table::of(&all)
+    args.output.print(&all, |screen| {
+        Table::of(&all)
             .left("NAMESPACE", |one| one.namespace.as_str())
             .left("POLICY", |one| one.policy.as_str())
             .left("VERSION", |one| one.version.as_str())
             .left("SHA256", |one| one.sha256.get(..12).unwrap_or_default())
             .right("MOST FUEL", |one| near_the_limit(one.most_fuel, Some(one.fuel_limit)))
             .left("JUDGES", |one| one.judges.join(", "))
-            .show(Screen::there_is()),
+            .show(screen)
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -12,8 +12,7 @@ use super::project::limits_in_toml;
 use super::source::source_at;
 use super::wording::calls_in_words;
 use crate::cli::api_client::{ApiError, policy_host};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, Screen, Table, plain};
+use crate::cli::output::{Output, Screen, Table, plain};
 
 #[derive(Args, Debug)]
 pub(super) struct InspectArgs {
@@ -60,10 +59,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, ApiError> {
         metadata,
         metadata_error,
     };
-    output::print(&match args.output.output {
-        Format::Json => output::json(&inspected),
-        Format::Text => in_words(&inspected),
-    })?;
+    args.output.print(&inspected, |_| in_words(&inspected))?;
     Ok(ExitCode::SUCCESS)
 }
 

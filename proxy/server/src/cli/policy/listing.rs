@@ -8,8 +8,7 @@ use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, DEFAULT_CHAIN, builtins};
 use serde::Serialize;
 
 use crate::cli::api_client::{ApiError, policy_host};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, Screen, Table};
+use crate::cli::output::{Output, Table};
 
 #[derive(Args, Debug)]
 pub(super) struct ListArgs {
@@ -50,9 +49,8 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
             judges: judges(policy.name),
         })
         .collect();
-    output::print(&match args.output.output {
-        Format::Json => output::json(&listed),
-        Format::Text => Table::of(&listed)
+    args.output.print(&listed, |screen| {
+        Table::of(&listed)
             .left("POLICY", |one| one.policy)
             .left("VERSION", |one| one.version)
             .left("SHA256", |one| one.sha256.get(..12).unwrap_or_default())
@@ -61,7 +59,7 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
                 true => "what its rules say".to_owned(),
                 false => one.judges.join(", "),
             })
-            .show(Screen::there_is()),
+            .show(screen)
     })?;
     Ok(ExitCode::SUCCESS)
 }

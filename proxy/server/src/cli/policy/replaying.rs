@@ -28,8 +28,7 @@ use super::cases::FromText as _;
 use super::changed::changes_in_words;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_policies_of};
-use crate::cli::output;
-use crate::cli::output::{Format, Output, plain};
+use crate::cli::output::{Output, plain};
 
 /// Changes that are distinguished.
 const MAX_CHANGES: usize = 1_000;
@@ -147,10 +146,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
         let why = format!("no questions in {lines}: they are recorded with audit = \"all\"");
         return Err(ApiError::Usage(why));
     }
-    output::print(&match args.output.output {
-        Format::Json => output::json(&found),
-        Format::Text => in_words(&found),
-    })?;
+    args.output.print(&found, |_| in_words(&found))?;
     // A question that was not asked may have another answer.
     let is_same = found.same == found.questions;
     Ok(if is_same { ExitCode::SUCCESS } else { exit_code::findings() })

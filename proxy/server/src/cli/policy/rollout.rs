@@ -10,8 +10,7 @@ use lockwarden_control::text::numbers::{number, utc};
 use super::changed::changes_in_words;
 use crate::cli::api_client::{ApiClient, ApiError, path};
 use crate::cli::fleet::FleetArgs;
-use crate::cli::output;
-use crate::cli::output::{Format, Output, plain};
+use crate::cli::output::{Output, plain};
 
 #[derive(Args, Debug)]
 pub(super) struct RolloutArgs {
@@ -27,7 +26,7 @@ pub(super) struct RolloutArgs {
 }
 
 pub(super) fn rollout(args: &RolloutArgs) -> Result<ExitCode, ApiError> {
-    let path = path(&["next"], &[]);
+    let path = path(&["next"], &());
     let namespace = &args.namespace;
     let answers = args.fleet.ask(|client: &ApiClient| match &args.stage {
         Some(stage) => {
@@ -36,10 +35,7 @@ pub(super) fn rollout(args: &RolloutArgs) -> Result<ExitCode, ApiError> {
         }
         None => client.get::<Vec<Next>>(&path),
     })?;
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => answers.parts(|nexts| in_words(nexts, namespace.as_deref()), ""),
-    })?;
+    args.output.print(&answers, |_| answers.parts(|nexts| in_words(nexts, namespace.as_deref()), ""))?;
     Ok(answers.end())
 }
 

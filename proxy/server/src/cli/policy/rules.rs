@@ -16,8 +16,7 @@ use serde::Serialize;
 use super::wording::wants_in_words;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_config};
-use crate::cli::output;
-use crate::cli::output::{Format, Output};
+use crate::cli::output::Output;
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").required(true)))]
@@ -129,10 +128,9 @@ fn explained(args: &RulesArgs) -> Result<ExitCode, ApiError> {
             rules: rules.iter().zip(found).map(|(rule, found)| ExplainedRule::of(rule, found)).collect(),
         });
     }
-    output::print(&match args.output.output {
-        Format::Json => output::json(&all),
-        Format::Text if all.is_empty() => format!("{}: no namespace has rules\n", args.config.display()),
-        Format::Text => all.iter().map(in_words).collect(),
+    args.output.print(&all, |_| match all.is_empty() {
+        true => format!("{}: no namespace has rules\n", args.config.display()),
+        false => all.iter().map(in_words).collect(),
     })?;
     let any = all.iter().flat_map(|one| &one.rules).any(|rule| rule.finding().is_some());
     Ok(if any { exit_code::findings() } else { ExitCode::SUCCESS })
@@ -174,20 +172,17 @@ fn diff(args: &RulesArgs, old: &Path) -> Result<ExitCode, ApiError> {
     let differences: Vec<Difference> = differences.collect();
     let (was, is) = (old.display().to_string(), args.config.display().to_string());
     let width = was.len().max(is.len());
-    output::print(&match args.output.output {
-        Format::Json => output::json(&differences),
-        Format::Text if differences.is_empty() => "the rules say the same\n".to_owned(),
-        Format::Text => differences
-            .iter()
-            .map(|one| {
-                let Difference { namespace, requests, differs, request, old, new } = one;
-                let (differs, requests) = (number(*differs), number(*requests));
-                format!(
-                    "namespace {namespace}: {differs} of {requests} requests are answered otherwise, such as {request}\n  \
-                     {was:width$}  {old}\n  {is:width$}  {new}\n"
-                )
-            })
-            .collect(),
+    let in_words = |one: &Difference| {
+        let Difference { namespace, requests, differs, request, old, new } = one;
+        let (differs, requests) = (number(*differs), number(*requests));
+        format!(
+            "namespace {namespace}: {differs} of {requests} requests are answered otherwise, such as {request}\n  \
+             {was:width$}  {old}\n  {is:width$}  {new}\n"
+        )
+    };
+    args.output.print(&differences, |_| match differences.is_empty() {
+        true => "the rules say the same\n".to_owned(),
+        false => differences.iter().map(in_words).collect(),
     })?;
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { exit_code::findings() })
 }
