@@ -1,8 +1,8 @@
 //! What keeping leases alive costs. For several numbers of kept leases: the microseconds that a renewal takes by
 //! Redis's own clock, the share of Redis's core, how late renewals are, how many leases were lost, and how long a
 //! plain command on another connection waits meanwhile. `cargo run --release -p lockwarden-tests --example
-//! kept_leases` only prints a table; `docs/decisions/0014-own-connections-and-renewals.md` has some. With another
-//! number of leases, another TTL and other seconds: `… --example kept_leases -- 100000 10s 20`.
+//! kept_leases` only prints a table. With another number of leases, another TTL and other seconds: `… --example
+//! kept_leases -- 100000 10s 20`.
 
 use std::thread;
 use std::time::{Duration, Instant};

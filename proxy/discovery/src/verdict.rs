@@ -1,5 +1,5 @@
 //! What the keys of a pattern are: locks, or something else that is taken by the same commands. The rules, and the
-//! reason for each, are in `docs/discovery.md`.
+//! reason for each, are in `docs/first-hour.md`.
 
 use std::fmt;
 

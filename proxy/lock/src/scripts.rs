@@ -281,14 +281,14 @@ mod tests {
 
     #[test]
     fn the_page_on_rights_names_the_commands_that_the_scripts_use() {
-        let page = include_str!("../../../docs/acl.md");
+        let page = include_str!("../../../docs/rights.md");
         let lists: Vec<&str> = page.lines().filter(|line| line.starts_with('+')).collect();
         let purposes = [Purpose::Locks, Purpose::Scripts, Purpose::Flush, Purpose::Own];
         let wanted = purposes.map(|purpose| {
             let rules: Vec<_> = purpose.commands().iter().map(|name| format!("+{name}")).collect();
             rules.join(" ")
         });
-        assert_eq!(lists, wanted, "docs/acl.md");
+        assert_eq!(lists, wanted, "docs/rights.md");
     }
 
     #[test]

@@ -99,10 +99,11 @@ class Contest {
         return leases.slice(1).filter(([begin], before) => begin < leases[before][1]).length;
     }
 
+    /** Grants, of these released by DEL, overlaps. */
     get told() {
-        const rest = this.everybodyCameIn ? '' : ', then waiting for the TTL';
+        const rest = this.everybodyCameIn ? '' : ', waiting';
         const released = this.freed.reduce((sum, deleted) => sum + deleted, 0);
-        return `${this.leases.length} grants, ${released} released by DEL, ${this.overlaps} overlaps${rest}`;
+        return `${this.leases.length}/${released}/${this.overlaps}${rest}`;
     }
 }
 

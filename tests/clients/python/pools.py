@@ -85,8 +85,9 @@ class Contest:
         return sum(after[0] < before[1] for before, after in zip(leases, leases[1:]))
 
     def told(self):
-        rest = "" if self.everybody_came_in() else ", then waiting for the TTL"
-        return f"{len(self.leases)} grants, {sum(self.freed)} released by DEL, {self.overlaps()} overlaps{rest}"
+        """Grants, of these released by DEL, overlaps."""
+        rest = "" if self.everybody_came_in() else ", waiting"
+        return f"{len(self.leases)}/{sum(self.freed)}/{self.overlaps()}{rest}"
 
 
 ALL = {None, "default", "", "identity", "session,identity"}

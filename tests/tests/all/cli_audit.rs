@@ -1,4 +1,4 @@
-//! From monitor mode to enforce mode with the old program of `docs/examples/legacy`, as `docs/adoption.md`
+//! From monitor mode to enforce mode with the old program of `docs/examples/legacy`, as `docs/first-hour.md`
 //! describes it: three kinds of processes with four faults, while their code stays as it is.
 
 use std::path::Path;

@@ -292,12 +292,12 @@ fn types_at_two_terminals(configuration: &str, typed: &[Typed]) {
 
 #[test]
 fn the_first_step_of_the_way_to_enforce_mode_is_as_it_is_typed() {
-    let adoption = page("docs/adoption.md");
-    let (configuration, typed) = blocks(section(&adoption, "## 1. Watch"));
+    let first_hour = page("docs/first-hour.md");
+    let (configuration, typed) = blocks(section(&first_hour, "## 1. Watch"));
     assert!(typed.len() >= 2, "check, run");
     let mut desk = Desk::new(&configuration);
     desk.types(&typed, |_, _| {});
-    let (_, last) = blocks(section(&adoption, "## 6. Back"));
+    let (_, last) = blocks(section(&first_hour, "## 6. Back"));
     let end = run_to_end(&mut desk.shell(&last[0].command));
     assert_eq!((end.code, end.stdout.contains("shop")), (Some(0), true), "{end:?}");
 }
@@ -412,7 +412,7 @@ fn what_records_cost_is_said_in_the_same_words_everywhere() {
     let [line] = &said(&end.stdout)[..] else {
         panic!("one line, not {end:?}");
     };
-    for name in ["README.md", "docs/adoption.md", "docs/troubleshooting.md"] {
+    for name in ["README.md", "docs/first-hour.md", "docs/troubleshooting.md"] {
         let shown = said(&page(name));
         assert!(!shown.is_empty() && shown.iter().all(|shown| shown == line), "{name}: {shown:?}");
     }

@@ -1,4 +1,4 @@
-//! Services that run Redis for others: what they forbid, and logins that end. docs/managed.md has a recipe for each.
+//! Services that run Redis for others: what they forbid, and logins that end. docs/rights.md says what to do for each.
 
 mod service;
 
@@ -43,7 +43,7 @@ const LINES: &[&str] = &[
     "KEYS l*",
 ];
 
-/// The services that docs/managed.md names, and the commands that they do not have.
+/// The services that docs/rights.md names, and the commands that they do not have.
 const SERVICES: &[(&str, &str)] = &[
     (
         "ElastiCache, node-based",

@@ -527,7 +527,7 @@ impl From<ErrorKind> for ProtocolErrorKind {
 label_set! {
     /// Which bounded label was full.
     OverflowLabel {
-        /// More namespaces than `metrics.max_namespaces`.
+        /// More namespaces than `metrics_max_namespaces`.
         Namespace = "namespace",
         /// More policies than have a name of their own here.
         Policy = "policy",

@@ -11,7 +11,7 @@
 --
 -- Every answer is { code, native, reason, ... }: native is what Redis answered to the application's own
 -- command where that was run, reason what was refused (with flag m: what would have been). The usual answers to
--- acquires, extensions and releases are one string instead, which costs Redis less: see docs/lock-record.md.
+-- acquires, extensions and releases are one string instead, which costs Redis less: see the head of each script.
 --
 -- What a call costs Redis is, beside its commands, what it makes: functions, strings, tables. So the way that most
 -- calls go is written plainly, with numbers as the digits in which they come and are stored, and the rest stands behind

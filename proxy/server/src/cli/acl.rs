@@ -197,7 +197,7 @@ pub(super) async fn barrier(config: &Config, server: &mut Conversation) -> Resul
 fn unsayable(error: KeySetError) -> ApiError {
     ApiError::Usage(format!(
         "what is left beside the lock keys cannot be said in ACL patterns: {error}; give locks fewer beginnings, or list the \
-         application's own keys by hand (docs/acl.md)"
+         application's own keys by hand (docs/rights.md)"
     ))
 }
 

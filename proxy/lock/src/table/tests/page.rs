@@ -10,46 +10,45 @@ const HEAD: &str = "\
 
 # What happens to each command
 
-A key is a **lock** when a namespace claims it. A command that touches no lock passes through, byte for byte. Where a
-command names a lock, this holds in enforce mode; in monitor mode Redis answers by itself, and what enforce mode would
-have refused is counted.
+A key is a **lock** if a namespace claims it. A command that touches no lock passes through, byte for byte. For a
+command that names a lock, this page says what enforce mode does. In monitor mode Redis itself answers, and what enforce
+mode would have refused is counted.
 
 | word | means |
 |---|---|
 | **acquire** | takes the lock if it is free. It gets the TTL asked for, cut to the ceiling, or the default; and a fencing token |
 | **extend** | needs a [proof of ownership](ownership.md#proofs), else nothing happens and the reply says so (`on_violation = \"error\"`: an error). The TTL is cut to the ceiling and never taken away |
 | **release** | likewise |
-| **reads** | passes, and changes nothing. Where it says so, what was read may prove something later |
-| **refused** | `-LOCKDENIED opaque-write`: the command has no lock meaning. Where only some of its keys are written, it is refused when one of *those* is a lock |
+| **reads** | passes, and changes nothing. \"May prove later\": the value that was read may [prove ownership](ownership.md#proofs) |
+| **refused** | `-LOCKDENIED opaque-write`: the command has no lock meaning. If it writes only some of its keys, it is refused if one of *those* is a lock |
 | **passes** | names no key |
 
-A key of the proxy's own that belongs to a lock may not be named by any command; one that belongs to none (the prefix
-mark, the era, the index of kept leases) is not written in monitor mode either. A lock key above 1 KiB or a value above
-16 KiB gets `LOCKLIMIT`.
+No command may name a key of the proxy's own that belongs to a lock. Those that belong to none (the prefix mark, the
+era, the index of kept leases) are not written in monitor mode either. A lock key above 1 KiB or a value above 16 KiB
+gets `LOCKLIMIT`.
 
-**Keys** says where they stand: argument 1 is the one after the name (for `CLIENT SETNAME` and its like, after the first
-word), and `r` marks those that are only read.
+**Keys** says which arguments are keys: argument 1 is the one after the command's name, which has one or two words. (r)
+marks keys that are only read.
 
-**Newer commands.** `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks in front of every server
-in enforce mode, because they become the proxy's own scripts. Off locks, and in monitor mode, the server answers for
-itself; so it does to every other command that it does not know, lock or not.
+**Newer commands.** In enforce mode `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks whatever
+the server's version, because they become the proxy's own scripts. Otherwise the server must know the command.
 
 ## Commands that are not here
 
-A command of a module, of a newer server, or under another name (`rename-command`) is in no row. What the server's
-`COMMAND` says of it may refuse it in enforce mode, and never lets it pass; in monitor mode it passes, is counted, and
-the log names it. Where the server's commands have other names, a name that `COMMAND` does not list is asked for once.
+A command of a module, of a newer server, or under another name (`rename-command`) is in no row. The first row that
+fits decides in enforce mode, also by what the server's `COMMAND` says of it. In monitor mode it passes, is counted, and
+the log names it.
 
 | it | result |
 |---|---|
-| has a lock, or a key of the proxy's own, among its words | `-LOCKDENIED opaque-write` |
-| names no key, and is of the ACL categories `@write` and `@keyspace` (`FLUSHALL` by another name), or of `@scripting` | `-LOCKDENIED bulk-delete`, but for `admin_identities` |
-| is `@admin` | as the commands about the server: `server_commands` says who may |
+| has a lock, or a key of the proxy's own, among its arguments | `-LOCKDENIED opaque-write` |
+| names no key, and is of the ACL categories `@write` and `@keyspace` (`FLUSHALL` by another name), or of `@scripting` | `-LOCKDENIED bulk-delete`, except for `admin_identities` |
+| is `@admin` | `server_commands` says who may, as for the commands about the server |
 | anything else: `FT.CREATE`, `JSON.SET` of a key that is no lock | passes |
 
-`unknown_commands` says otherwise: `\"pass:FT.SEARCH\"` lets a command pass with a lock among its words too, and
-`\"refuse:RG.PYEXECUTE\"` refuses one always ([configuration.md](configuration.md)). `check` refuses names that have a row
-here.
+`unknown_commands` overrides this: `\"pass:FT.SEARCH\"` lets a command pass even with a lock among its arguments, and
+`\"refuse:RG.PYEXECUTE\"` refuses one, whatever its arguments, while anything is enforced
+([configuration.md](configuration.md)). `check` refuses names that have a row here.
 ";
 
 /// Each family with its title, in the order of the page.
@@ -109,55 +108,56 @@ fn of_verb(verb: Verb) -> &'static str {
     match verb {
         Verb::SetNx => "acquire; `:1` or `:0`",
         Verb::Set => {
-            "with `NX` acquire; with `XX` extend with a new value; plain: acquire where it is free, extend where it is \
-             the holder's, else `LOCKDENIED overwrite`; with `GET` see GETSET. `IFEQ` (`IFDEQ` outside MULTI): where the \
-             value is equal extend with a new value, or take over a deadline that has passed. `IFNE`: where it is \
-             another, as plain. `IFDNE`: `LOCKLIMIT`"
+            "with `NX` acquire; with `XX` extend with a new value; plain: acquire of a free lock, extend of the \
+             holder's, else `LOCKDENIED overwrite`; with `GET` see GETSET. `IFEQ` (`IFDEQ` outside MULTI): if the \
+             value is equal, extend with a new value, or take over a passed deadline. `IFNE`: if it is another, as \
+             plain. `IFDNE`: `LOCKLIMIT`"
         }
         Verb::SetEx | Verb::PSetEx => "as plain SET",
         Verb::GetSet => {
-            "acquire where it is free, take-over where its value is a deadline that has passed, extend where it is the \
-             holder's, else `LOCKDENIED take-over` or the current value"
+            "a free lock: acquire; its value is a passed deadline: take-over; the holder's: extend; else `LOCKDENIED \
+             take-over` or the current value"
         }
         Verb::GetDel => "release; the value, or nil",
         Verb::GetEx => {
-            "without an option reads, and may prove later; with a TTL extend, refused by an error; `PERSIST`: `LOCKDENIED no-ttl`"
+            "without an option reads, and may prove later; with a TTL extend, a refusal is an error; `PERSIST`: \
+             `LOCKDENIED no-ttl`"
         }
         Verb::Del | Verb::Unlink => {
-            "release of each lock among its keys, in one step; the others are deleted; the number of keys that went"
+            "release of each lock among its keys, in one step; other keys are deleted; the number of deleted keys"
         }
         Verb::Expire | Verb::PExpire | Verb::ExpireAt | Verb::PExpireAt => {
-            "extend; a time that has passed is a release. `:1` or `:0`"
+            "extend; a time in the past is a release. `:1` or `:0`"
         }
         Verb::Persist => "`LOCKDENIED no-ttl`",
-        Verb::MSetEx => "with `NX`, where all keys are locks, acquire of all or none; else refused",
-        Verb::MSetNx => "where all keys are locks acquire of all or none; else refused",
+        Verb::MSetEx => "with `NX`, if all keys are locks: acquire of all or none; else refused",
+        Verb::MSetNx => "if all keys are locks: acquire of all or none; else refused",
         Verb::Get | Verb::MGet => "reads; may prove later",
         Verb::Incr => {
-            "refused; with `counter_locks = true` acquire with the value `1`: `:1`, or what the counter would have \
-             become, without writing"
+            "refused; with `counter_locks = true` acquire with the value `1`: `:1`; if it is held, the number that the \
+             counter would have become, and nothing is written"
         }
         Verb::DelEx => {
-            "release; with `IFEQ` (`IFDEQ` outside MULTI) where the value is equal, with `IFNE` where it is another; \
+            "release; with `IFEQ` (`IFDEQ` outside MULTI) if the value is equal, with `IFNE` if it is another; \
              `IFDNE`: `LOCKLIMIT`. `:1` or `:0`"
         }
-        Verb::DelIfEq => "release where the value is equal; `:1` or `:0`",
-        Verb::Cad => "release where the value is equal; `:1`, `:0`, or `:-1` where there is none",
+        Verb::DelIfEq => "release if the value is equal; `:1` or `:0`",
+        Verb::Cad => "release if the value is equal; `:1`, `:0`, or `:-1` if there is none",
         Verb::Cas => {
-            "where the value is equal extend with a new value, without a TTL by the default one, or take over a \
-             deadline that has passed; `:1`, `:0`, or `:-1` where there is none"
+            "if the value is equal: extend with a new value, without a TTL by the default one, or take over a passed \
+             deadline; `:1`, `:0`, or `:-1` if there is none"
         }
     }
 }
 
 fn of_session(verb: SessionVerb) -> &'static str {
     match verb {
-        SessionVerb::Asking => "passes, and is said again before each request that is sent for the next command",
+        SessionVerb::Asking => "passes, and is repeated before each request that the proxy sends for the next command",
         SessionVerb::Auth | SessionVerb::Hello => "passes: Redis decides; the user becomes a part of the identity",
         SessionVerb::ClientSetName => "passes; the name becomes a part of the identity",
-        SessionVerb::ClientSetInfo => "passes; shown to people as the client's library",
+        SessionVerb::ClientSetInfo => "passes; shown as the client's library",
         SessionVerb::ClientMaintNotifications => {
-            "passes, asking for notices without addresses; on shared connections unknown"
+            "passes, but asks for notices without addresses; on shared connections unknown"
         }
         SessionVerb::Select | SessionVerb::Reset | SessionVerb::Quit => "passes, and is followed",
         SessionVerb::Multi | SessionVerb::Exec | SessionVerb::Discard => {
@@ -177,17 +177,16 @@ fn of_session(verb: SessionVerb) -> &'static str {
 fn of_script(verb: ScriptVerb) -> &'static str {
     match verb {
         ScriptVerb::Eval => {
-            "release or extend where the text is understood as compare-and-delete or compare-and-expire; one that \
-             writes nothing passes; any other is run and judged in the same step, or as `opaque_scripts` says: \
-             [scripts.md](scripts.md)"
+            "a recipe is an acquire, extend or release; a script that writes nothing passes; any other is run and \
+             judged in the same step, or as `opaque_scripts` says: [scripts.md](scripts.md)"
         }
         ScriptVerb::EvalSha => {
-            "as EVAL, once the proxy has seen the text; before, `NOSCRIPT` (inside MULTI `LOCKDENIED unsafe-script`)"
+            "as EVAL, if the proxy knows the text; else `NOSCRIPT` (inside MULTI `LOCKDENIED unsafe-script`)"
         }
         ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo => "reads",
-        ScriptVerb::Fcall => "`LOCKDENIED unsafe-script`",
+        ScriptVerb::Fcall => "`LOCKDENIED unsafe-script`, unless `trusted_functions` has the function",
         ScriptVerb::ScriptLoad => "passes; the text is remembered",
-        ScriptVerb::ScriptExists => "passes; 1 only where this proxy knows the text, too",
+        ScriptVerb::ScriptExists => "passes; 1 only if this proxy also knows the text",
         ScriptVerb::ScriptFlush => "passes",
     }
 }
@@ -195,12 +194,8 @@ fn of_script(verb: ScriptVerb) -> &'static str {
 fn places(spec: &CommandSpec) -> String {
     // A subcommand's own name is no argument of its own.
     let inner = i64::from(spec.name.contains('|'));
-    let read = |text: String| match text.ends_with(|c: char| c.is_alphabetic() || c == '`') {
-        true => format!("{text}: r"),
-        false => format!("{text}r"),
-    };
     let own = |text: String| match spec.effect.access() {
-        Access::Read => read(text),
+        Access::Read => format!("{text} (r)"),
         Access::Write => text,
     };
     let at = |position: u8| (i64::from(position) - inner).to_string();
@@ -216,15 +211,15 @@ fn places(spec: &CommandSpec) -> String {
             }
         }
         KeySpec::Pairs => "every second, from 1".to_owned(),
-        KeySpec::SourceDest => "1r 2".to_owned(),
-        KeySpec::DestSource => "1 2r".to_owned(),
-        KeySpec::DestSources { dest } => format!("{dest} {}…r", dest + 1),
+        KeySpec::SourceDest => "1 (r), 2".to_owned(),
+        KeySpec::DestSource => "1, 2 (r)".to_owned(),
+        KeySpec::DestSources { dest } => format!("{dest}, {}… (r)", dest + 1),
         KeySpec::Numkeys { at, step: 1, .. } => own(format!("as many as {at} says, after it")),
         KeySpec::Numkeys { at, .. } => format!("as many as {at} says, every second after it"),
-        KeySpec::DestNumkeys { dest, at } => format!("{dest}, as many as {at} says after it: r"),
+        KeySpec::DestNumkeys { dest, at } => format!("{dest}, and as many as {at} says, after it (r)"),
         KeySpec::Bitfield => "1".to_owned(),
-        KeySpec::Sort => "1r, after each `STORE`".to_owned(),
-        KeySpec::GeoRadius { .. } => "1r, after each `STORE` and `STOREDIST`".to_owned(),
+        KeySpec::Sort => "1 (r), after each `STORE`".to_owned(),
+        KeySpec::GeoRadius { .. } => "1 (r), after each `STORE` and `STOREDIST`".to_owned(),
         KeySpec::Streams { .. } => own("the first half after `STREAMS`".to_owned()),
         KeySpec::Migrate => "3, or those after `KEYS`".to_owned(),
     }

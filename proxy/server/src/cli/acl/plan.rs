@@ -145,7 +145,7 @@ impl Plan {
             if is("default") {
                 self.leave_open(
                     "default is lockwarden's own login, and everybody's: it cannot be barred. Give lockwarden a user of its own \
-                     (docs/acl.md) and name it in [backend_login], then run this again"
+                     (docs/rights.md) and name it in [backend_login], then run this again"
                         .to_owned(),
                 );
             }

@@ -43,19 +43,16 @@ const HEAD: &str = "\
      UPDATE_DOCS=1 cargo test -p lockwarden-control metrics -->
 # Metrics
 
-`GET /metrics` on the admin address, and on the `metrics` address where one is configured, answers
-in the Prometheus text format 0.0.4.
+`GET /metrics` on the admin address, and on the `metrics` address if one is configured, returns
+the Prometheus text format 0.0.4.
 
 - Labels come from small closed sets. A lock key, an owner token, a fencing token, a user or an
   address is never a label; those are fields of log lines.
-- Every series that an alert could need is there at 0 from the start, because `increase()` does not
-  see a series that is born with its first event. Refusals that the built-in policies cannot make
-  appear with their first one.
-- At most `metrics_max_namespaces` (30) namespaces have a name of their own, the rest are counted
-  together as `__other__`; at most 10 policies likewise. With the defaults a proxy has fewer than
-  6,000 series, whatever its clients do.
-- Where the same question can be asked of one proxy and of several, sum: each proxy counts what went
-  through itself. `lockwarden_locks_held` counts what this proxy has seen granted.
+- Series that an alert could need are there at 0 from the start. Refusals that the built-in policies
+  cannot make appear with their first one.
+- At most `metrics_max_namespaces` (30) namespaces and 10 policies have series of their own, the
+  others share `__other__`. With the defaults a proxy has fewer than 6,000 series.
+- For several proxies take the sum: each counts what went through itself.
 
 What to look at first:
 
@@ -81,10 +78,10 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 
 | histogram | first | last | why |
 |---|---|---|---|
-| `lockwarden_lock_hold_duration_seconds` | 10 ms | 30 min | shorter holds are a few round trips; longer ones are looked up one by one |
-| `lockwarden_lock_wait_duration_seconds` | 10 ms | 60 s | who waits less was refused once; longer than that people wait, too |
-| `lockwarden_lock_remaining_ttl_ratio` | 0.05 | 0.5 | below the first the next slow day is an overlap; above the last there is room |
-| `lockwarden_keep_alive_lateness_seconds` | 5 ms | 60 s | within the first a renewal is on time; two thirds of a default TTL are 20 s |
+| `lockwarden_lock_hold_duration_seconds` | 10 ms | 30 min | shorter holds are a few round trips; longer ones deserve a look each |
+| `lockwarden_lock_wait_duration_seconds` | 10 ms | 60 s | shorter waits are one refusal; longer ones people notice |
+| `lockwarden_lock_remaining_ttl_ratio` | 0.05 | 0.5 | below the first, a slow day leads to an overlap; above the last there is room |
+| `lockwarden_keep_alive_lateness_seconds` | 5 ms | 60 s | below the first a renewal is on time; two thirds of a default TTL are 20 s |
 | `lockwarden_added_latency_seconds` | 10 µs | 1 s | a passed-through command costs less than the first; a second is a fault |
 | `lockwarden_backend_latency_seconds` | 50 µs | 5 s | a loopback round trip; longer than that clients give up |
 | `lockwarden_guard_seconds` | 50 µs | 250 ms | two round trips on a loopback; longer than that Redis is slow |
