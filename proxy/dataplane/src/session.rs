@@ -250,14 +250,14 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in half. A holder
+    /// Whether a stopping proxy may close this connection. A transaction that was begun, by MULTI or by WATCH, is not cut in half. A holder
     /// keeps its connection, because its lock is kept alive for it and its release is proven by it. A new client may
     /// send its first request.
     fn may_go(&self) -> bool {
         let was_served = self.client.requests > 0 || self.draining;
         was_served
             && self.client.connection.block.is_none()
-            && self.client.connection.watched.is_empty()
+            && !self.client.connection.watch.is_any()
             && !self.client.holds_a_lease(Instant::now())
     }
 
@@ -266,7 +266,7 @@ impl Session {
     /// none is closed.
     fn is_too_old(&mut self) -> bool {
         let is_free = self.client.connection.block.is_none()
-            && !self.client.connection.is_watching
+            && !self.client.connection.watch.is_any()
             && !self.transport.pushes.is_listening()
             && !self.transport.pushes.is_monitoring()
             && !self.client.holds_a_lease(Instant::now());
@@ -353,7 +353,7 @@ impl Session {
     fn renew_own(&mut self, prefix: &[u8]) {
         for (key, lease) in self.client.shared.renewals.of_session(self.client.number) {
             // A renewal is a write, and would make the client's transaction on this key fail.
-            let watched = self.client.connection.watched.contains(&key);
+            let watched = self.client.connection.watch.has_lock(&key);
             let longest = longest_ms(&self.client.shared, &key, Instant::now());
             if key.db == self.client.connection.selected && !watched && longest != Some(0) {
                 let renewal = (&lease.renewal, longest, true);

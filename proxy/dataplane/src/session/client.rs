@@ -5,6 +5,8 @@ pub(super) mod block;
 pub(super) mod connection_state;
 pub mod entry;
 pub(super) mod login;
+pub(super) mod sharing;
+pub(super) mod watch;
 
 use std::sync::Arc;
 use std::time::Instant;

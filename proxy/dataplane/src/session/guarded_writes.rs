@@ -223,7 +223,7 @@ impl Client {
 
     /// Whether what is queued in a block must be kept, because it may have to be sent again.
     pub(super) fn keeps_blocks(&mut self) -> bool {
-        self.active.load().guards.enforces_any && !self.connection.is_watching
+        self.active.load().guards.enforces_any && !self.connection.watch.is_any()
     }
 }
 
@@ -283,7 +283,7 @@ impl Session {
             self.look_ahead(*write, &active);
             return Ok(false);
         }
-        if self.client.connection.is_watching {
+        if self.client.connection.watch.is_any() {
             let why = GuardUnchecked::WatchInForce;
             return Ok(self.cannot_check(&write, why, &active, muted));
         }
@@ -480,12 +480,8 @@ impl Session {
     fn guard_in_block(&mut self, write: GuardedWrite, active: &Active, muted: Muted) -> bool {
         let connection = &mut self.client.connection;
         let enforced = write.is_enforced(active);
-        let covered = |lock: &[u8]| {
-            let mut watched = connection.watched_heads.iter();
-            watched.any(|(known, _)| known == lock)
-        };
-        let is_covered = write.locks().into_iter().all(covered);
-        if enforced && connection.is_watching && !is_covered {
+        let is_covered = write.locks().into_iter().all(|lock| connection.watch.covers(lock));
+        if enforced && connection.watch.is_any() && !is_covered {
             let why = GuardUnchecked::WatchInForce;
             return self.cannot_check(&write, why, active, muted);
         }
@@ -570,7 +566,7 @@ impl Session {
     /// WATCH was sent.
     pub(super) async fn check_watched_block(&mut self, guarded: &GuardedBlock) -> Option<String> {
         let active = self.client.active();
-        let mut heads = self.client.connection.watched_heads.clone();
+        let mut heads = self.client.connection.watch.heads().clone();
         self.look_processes_up(&mut heads).await;
         self.client.judge_block(guarded, &heads, &active)
     }
@@ -615,11 +611,11 @@ impl Session {
             }
             locks.extend(guards.of_key(word).into_iter().flat_map(|one| one.locks));
         }
-        let known = &self.client.connection.watched_heads;
-        locks.retain(|lock| known.iter().all(|(known, _)| known != lock));
+        let watch = &self.client.connection.watch;
+        locks.retain(|lock| !watch.covers(lock));
         locks.sort_unstable();
         locks.dedup();
-        if locks.is_empty() || known.len() + locks.len() > MAX_LOCKS {
+        if locks.is_empty() || watch.heads().len() + locks.len() > MAX_LOCKS {
             return Ok(());
         }
         self.settled(inbox).await?;
@@ -627,7 +623,7 @@ impl Session {
         self.ask_for_heads(&names, active);
         // A user who may not read them is told so by the write that needs it.
         if let Ok(heads) = self.heads(inbox, &names).await? {
-            self.client.connection.watched_heads.extend(heads);
+            self.client.connection.watch.add_heads(heads);
         }
         Ok(())
     }

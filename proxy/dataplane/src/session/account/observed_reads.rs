@@ -82,7 +82,7 @@ impl Client {
             let Some(read) = read.filter(|read| !read.is_error()) else {
                 continue;
             };
-            let watched = self.connection.watched.contains(&key);
+            let watched = self.connection.watch.has_lock(&key);
             self.notes_vanished(&key, now);
             self.evidence.observed(key, grant, read.as_bytes(), watched, now);
         }

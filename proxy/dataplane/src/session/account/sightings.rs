@@ -117,7 +117,7 @@ impl Client {
         let discovery = &self.shared.discovery;
         let db = self.connection.db();
         let follows = |key: &[u8]| discovery.follows(db, key);
-        let is_in_block = self.connection.block.is_some() && self.connection.is_watching;
+        let is_in_block = self.connection.block.is_some() && self.connection.watch.is_any();
         let takes_by_watch = is_in_block && stores(pass.effect());
         match interest {
             Interest::No => return None,

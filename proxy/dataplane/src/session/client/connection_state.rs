@@ -9,7 +9,6 @@ use lockwarden_control::net::proxy_protocol::Origin;
 use lockwarden_control::telemetry::events::DEFAULT_USER;
 use lockwarden_control::text::escape::spell;
 use lockwarden_lock::data_guard::RecordHead;
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::{Needs, Who};
 use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
@@ -19,7 +18,8 @@ use crate::registry::clients::ClientConnection;
 use crate::registry::processes::MACHINE;
 use crate::session::client::block::Block;
 use crate::session::client::login::LoginState;
-use crate::session::guarded_writes::kept::Heads;
+use crate::session::client::sharing::Sharing;
+use crate::session::client::watch::Watch;
 use crate::session::step::awaited::Tracking;
 
 /// `CLIENT REPLY`.
@@ -71,38 +71,6 @@ impl Library {
     }
 }
 
-/// Whether a session mixes reads and writes in one pipeline.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mixing {
-    /// It did so when it last wrote. Then a read that more requests follow is sent where writes go, or those requests
-    /// would have to wait for it.
-    pub(crate) is_usual: bool,
-    /// It has written since it last began with a read.
-    pub(crate) has_written: bool,
-}
-
-/// What commands have left behind on their connection. Each variant forbids all that the variants before it forbid,
-/// and more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Trace {
-    /// Nothing that is not tracked, once they were answered.
-    None,
-    /// Its number was shown, or another property that is only visible: no other client gets this connection.
-    Personal,
-    /// A property that only commands about the connection show: its name, its number. It is kept as long as the
-    /// session.
-    Mark,
-    /// A property that later commands depend on, until `RESET`: all of them use this connection.
-    Pin,
-}
-
-impl Trace {
-    /// One more command leaves this behind.
-    pub(crate) fn add(&mut self, trace: Trace) {
-        *self = trace.max(*self);
-    }
-}
-
 /// A user who may not read a record is not tried again before this time has passed.
 const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
@@ -135,8 +103,7 @@ pub struct ConnectionState {
     pub(crate) tracking: Tracking,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) block: Option<Box<Block>>,
-    /// Lock keys that are watched.
-    pub(crate) watched: Vec<DbKey>,
+    pub(crate) watch: Watch,
     /// Replies under way that may change what judging depends on.
     pub(crate) unsettled: usize,
     /// Grants that were read ahead of a value, whose reply is still to come.
@@ -144,23 +111,13 @@ pub struct ConnectionState {
     /// Records that were read ahead of writes of guarded data that are still to be judged; `None` for one that could
     /// not be read.
     pub(crate) read_heads: Vec<Option<Option<RecordHead>>>,
-    /// Records that are watched together with keys that the client watches.
-    pub(crate) watched_heads: Heads,
     pub(crate) login: LoginState,
     pub(crate) rights: UserRights,
     /// Redis refused to queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
     /// It has said `ASKING`, which is for the next command.
     pub(crate) is_asking: bool,
-    /// Keys are watched, whether locks or others.
-    pub(crate) is_watching: bool,
-    /// Which shared connection its reads use.
-    pub(crate) mixing: Mixing,
-    /// Requests were sent over a shared connection: `WAIT` on the session's own connection does not cover their
-    /// writes.
-    pub(crate) has_shared: bool,
-    /// What was left behind on the session's own connection.
-    pub(crate) trace: Trace,
+    pub(crate) sharing: Sharing,
     peer: Arc<ClientConnection>,
     client: Identity,
     application: Option<Identity>,
@@ -179,19 +136,15 @@ impl ConnectionState {
             tracking: Tracking::Off,
             reply_mode: ReplyMode::On,
             block: None,
-            watched: Vec::new(),
+            watch: Watch::default(),
             unsettled: 0,
             read_grants: Vec::new(),
             read_heads: Vec::new(),
-            watched_heads: Heads::new(),
             login: LoginState::new(was_let_in),
             rights: UserRights::default(),
             guard_refused: false,
             is_asking: false,
-            is_watching: false,
-            mixing: Mixing::default(),
-            has_shared: false,
-            trace: Trace::None,
+            sharing: Sharing::default(),
             peer,
             client,
             application: None,
@@ -241,10 +194,8 @@ impl ConnectionState {
     pub(crate) fn reset(&mut self, was_let_in: bool) {
         *self = ConnectionState {
             unsettled: self.unsettled,
-            has_shared: self.has_shared,
+            sharing: self.sharing.reset(),
             login: self.login.reset(was_let_in),
-            // Not everything that was set on the connection ends with `RESET`.
-            trace: self.trace.min(Trace::Mark),
             // Redis keeps it, too.
             library: std::mem::take(&mut self.library),
             ..ConnectionState::new(self.peer.clone(), was_let_in)

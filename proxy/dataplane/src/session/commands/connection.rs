@@ -74,7 +74,7 @@ impl Session {
                     // They are records of locks in the database that was selected. In a block the new one is not
                     // known before EXEC.
                     if self.client.connection.block.is_none() {
-                        self.client.connection.watched_heads.clear();
+                        self.client.connection.watch.forget_heads();
                     }
                     self.change_state(StateChange::Select(db), pass, muted);
                 }
@@ -282,20 +282,22 @@ impl Session {
         let active = self.client.active();
         let is_lock = |word: &Bytes| active.namespaces.find(word).is_some();
         // Inside a block Redis refuses it.
-        self.client.connection.is_watching |= self.client.connection.block.is_none();
-        if self.client.connection.block.is_none() && words.iter().any(is_lock) {
+        let takes_effect = self.client.connection.block.is_none();
+        if takes_effect {
+            self.client.connection.watch.begin();
+        }
+        if takes_effect && words.iter().any(is_lock) {
             // A SELECT may be under way, and the keys are those of its database.
             self.settled(inbox).await?;
             let db = self.client.connection.db();
             for word in words.iter().filter(|word| is_lock(word)) {
                 let key = DbKey::new(db, word.clone());
-                if !self.client.connection.watched.contains(&key) {
+                if self.client.connection.watch.add_lock(&key) {
                     self.client.shared.watched_keys.add(&key);
-                    self.client.connection.watched.push(key);
                 }
             }
         }
-        if self.client.connection.block.is_none() {
+        if takes_effect {
             Box::pin(self.watch_records(inbox, words, &active)).await?;
         }
         self.transport.forward(pass, muted);
@@ -379,9 +381,7 @@ impl Client {
 
     /// Every WATCH of this connection is over.
     pub(crate) fn unwatch(&mut self) {
-        self.connection.is_watching = false;
-        self.connection.watched_heads.clear();
-        for key in self.connection.watched.drain(..) {
+        for key in self.connection.watch.end() {
             self.shared.watched_keys.remove(&key);
         }
         self.evidence.unwatched();

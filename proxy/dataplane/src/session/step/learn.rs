@@ -9,7 +9,7 @@ use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 use crate::backend::profile::Login;
 use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::client::connection_state::Trace;
+use crate::session::client::sharing::Trace;
 use crate::session::servers::replicas;
 use crate::session::step::awaited::{Look, StateChange};
 use crate::session::transport::request_buffer::RequestBuffer;
@@ -103,7 +103,7 @@ impl Session {
             (StateChange::Multi, false) => self.client.connection.block = None,
             // Redis 6.2 may have logged the client in before it found the error.
             (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
-                self.client.connection.trace.add(Trace::Pin);
+                self.client.connection.sharing.leave(Trace::Pin);
             }
             (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
             (StateChange::Select(db), true) => self.client.connection.selected = db,
@@ -148,7 +148,7 @@ impl Session {
         // It is not known whether this user may select the database that another user has selected, and a new
         // connection would have to select it.
         if self.client.connection.selected != 0 && self.client.connection.user != login.user {
-            self.client.connection.trace.add(Trace::Pin);
+            self.client.connection.sharing.leave(Trace::Pin);
         }
         let backend = &self.client.shared.backend;
         backend.passwords.proved(&login, backend.server.era());

@@ -91,7 +91,9 @@ impl Session {
         let backend = &self.client.shared.backend;
         let port = if is_same { None } else { Attachment::new(&profile, Traffic::Writes, backend) };
         let is_lent = (is_same || port.is_some()) && self.transport.backend_link().lend(port);
-        self.client.connection.has_shared |= is_lent;
+        if is_lent {
+            self.client.connection.sharing.shares();
+        }
         is_lent
     }
 }

@@ -38,7 +38,7 @@ impl Session {
             && self.is_held_back(&block.guarded)
         {
             let guarded = std::mem::take(&mut block.guarded);
-            if !self.client.connection.is_watching {
+            if !self.client.connection.watch.is_any() {
                 // A guard may have come into force within the block.
                 let is_whole = |queued: &QueuedRequests| queued.count() >= block.queued as u64;
                 match queued.filter(is_whole) {

@@ -15,7 +15,8 @@ use crate::backend::profile::{Profile, Traffic};
 use crate::backend::shared_connection::Attachment;
 use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::client::connection_state::{Library, Trace};
+use crate::session::client::connection_state::Library;
+use crate::session::client::sharing::{Trace, Turn};
 use crate::session::step::awaited::Look;
 use crate::session::step::awaited::Tracking;
 use crate::session::transport::request_buffer::RequestBuffer;
@@ -84,7 +85,9 @@ impl Session {
                 if !self.transport.is_shared() {
                     self.share_again();
                 }
-                self.client.connection.has_shared |= self.transport.is_shared();
+                if self.transport.is_shared() {
+                    self.client.connection.sharing.shares();
+                }
                 return self.shared_way(class, more_follow);
             }
             Needs::Notices => return Way::Nowhere,
@@ -97,10 +100,10 @@ impl Session {
             needs @ (Needs::Own(_) | Needs::Offset) => needs,
         };
         if let Needs::Own(trace) = needs {
-            self.client.connection.trace.add(trace);
+            self.client.connection.sharing.leave(trace);
         }
         // Also if a connection of the session's own is in use: WAIT needs a write on it first (`write_own_offset`).
-        match self.transport.is_shared() || (needs == Needs::Offset && self.client.connection.has_shared) {
+        match self.transport.is_shared() || (needs == Needs::Offset && self.client.connection.sharing.has_shared()) {
             true => Way::Own,
             false => Way::InUse,
         }
@@ -115,44 +118,29 @@ impl Session {
             _ => false,
         };
         if may_be_any {
-            self.client.connection.trace.add(Trace::Pin);
+            self.client.connection.sharing.leave(Trace::Pin);
         }
         let connection = &self.client.connection;
         // Steps of this session were sent over another connection.
-        let is_elsewhere = connection.has_shared && connection.block.is_none() && needs_offset(request.name());
+        let is_elsewhere =
+            connection.sharing.has_shared() && connection.block.is_none() && needs_offset(request.name());
         if is_elsewhere { Way::Own } else { Way::InUse }
     }
 
-    /// Reads and writes use different shared connections, but a session never uses two at a time.
+    /// Reads and writes use different shared connections.
     fn shared_way(&mut self, class: &Class<'_>, more_follow: bool) -> Way {
         let Some(in_use) = self.transport.backend_link().traffic() else {
             return Way::InUse;
         };
-        let mixing = &mut self.client.connection.mixing;
-        let wanted = match traffic(class) {
-            Traffic::Writes => {
-                mixing.has_written = true;
-                if in_use == Traffic::Reads && !self.transport.may_change_uplink() {
-                    mixing.is_usual = true;
-                    return Way::Shared(Traffic::Writes);
-                }
-                Traffic::Writes
+        let may_change = self.transport.may_change_uplink();
+        match self.client.connection.sharing.turn(traffic(class), in_use, may_change, more_follow) {
+            Turn::Stay => Way::InUse,
+            Turn::Now(traffic) => {
+                self.transport.backend_link().turn_to(traffic);
+                Way::InUse
             }
-            // In its order, after what is under way.
-            Traffic::Reads if !self.transport.may_change_uplink() => return Way::InUse,
-            Traffic::Reads => {
-                mixing.is_usual &= mixing.has_written;
-                mixing.has_written = false;
-                match mixing.is_usual && more_follow {
-                    true => Traffic::Writes,
-                    false => Traffic::Reads,
-                }
-            }
-        };
-        if wanted != in_use {
-            self.transport.backend_link().turn_to(wanted);
+            Turn::OnceAnswered(traffic) => Way::Shared(traffic),
         }
-        Way::InUse
     }
 
     /// What the proxy is about to send for this session may write, and so is sent where writes go. If something is
@@ -193,8 +181,8 @@ impl Session {
     /// Whether Redis remembers state of this connection that commands depend on, or other clients would have to wait
     /// for this one.
     pub(crate) fn is_bound(&self) -> bool {
-        self.client.connection.trace == Trace::Pin
-            || self.client.connection.is_watching
+        self.client.connection.sharing.trace() == Trace::Pin
+            || self.client.connection.watch.is_any()
             || self.client.connection.block.is_some()
             || self.transport.asks()
             || self.client.connection.tracking != Tracking::Off
@@ -242,7 +230,7 @@ impl Session {
             self.transport.backend_link().use_own(Some(link));
             self.say_again();
         }
-        if needs_offset(inbox.request().name()) && self.client.connection.has_shared {
+        if needs_offset(inbox.request().name()) && self.client.connection.sharing.has_shared() {
             return self.write_own_offset(inbox).await;
         }
         Ok(None)
@@ -252,7 +240,7 @@ impl Session {
     fn say_again(&mut self) {
         for (what, value) in self.client.connection.library.said() {
             self.transport.inquire(&OwnRequest::Library { what, value }, Look::Own);
-            self.client.connection.trace.add(Trace::Mark);
+            self.client.connection.sharing.leave(Trace::Mark);
         }
     }
 
@@ -267,7 +255,7 @@ impl Session {
         if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
             return Ok(Some(answer));
         }
-        self.client.connection.has_shared = false;
+        self.client.connection.sharing.caught_up();
         Ok(None)
     }
 
@@ -286,11 +274,11 @@ impl Session {
             },
         };
         self.transport.backend_link().use_port(port);
-        let trace = self.client.connection.trace;
+        let trace = self.client.connection.sharing.trace();
         if trace < Trace::Mark
             && let Some(link) = self.transport.backend_link().give_up_own()
         {
-            self.client.connection.trace = Trace::None;
+            self.client.connection.sharing.gave_up_own();
             // A connection whose number the client knows, and may name later, is closed instead.
             if trace == Trace::None {
                 pool::keep_spare(self.client.shared.backend.shard, &profile, link);

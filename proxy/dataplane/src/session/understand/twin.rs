@@ -236,7 +236,7 @@ impl Client {
             // In enforce mode it is refused, and not sent at all.
             Class::Opaque(command) => active.rules(command.target.namespace).mode == Mode::Monitor,
             // After a WATCH it cannot be begun again.
-            Class::Session(SessionVerb::Multi, _) => self.connection.is_watching,
+            Class::Session(SessionVerb::Multi, _) => self.connection.watch.is_any(),
             Class::Session(SessionVerb::Watch, _) => {
                 let mut words = request.args().skip(1);
                 words.any(|word| active.namespaces.find(word).is_some())
