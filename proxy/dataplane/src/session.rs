@@ -342,8 +342,8 @@ impl Session {
         let process = self.client.connection.peer().process();
         for (key, grant) in waiting {
             // The proxy sends no SELECT over a client's connection.
-            if key.db == self.client.connection.selected {
-                let step = plan::identify(&key.key, grant, process, &prefix);
+            if key.db() == self.client.connection.selected {
+                let step = plan::identify(key.bytes(), grant, process, &prefix);
                 self.transport.note(&step, Look::Own);
             }
         }
@@ -355,7 +355,7 @@ impl Session {
             // A renewal is a write, and would make the client's transaction on this key fail.
             let watched = self.client.connection.watch.has_lock(&key);
             let longest = longest_ms(&self.client.shared, &key, Instant::now());
-            if key.db == self.client.connection.selected && !watched && longest != Some(0) {
+            if key.db() == self.client.connection.selected && !watched && longest != Some(0) {
                 let renewal = (&lease.renewal, longest, true);
                 let step = plan::renew(std::iter::once(renewal), prefix);
                 self.transport.execute(&step, Form::Text, Look::Renewed(Box::new((key, lease))), Muted::Yes);

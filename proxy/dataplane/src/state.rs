@@ -168,7 +168,7 @@ impl Shards {
 
     /// What is known of the lease of a lock.
     pub fn lease(&self, key: &DbKey) -> Option<Lease> {
-        self.of_key(&key.key)?.mirror.lease(key)
+        self.of_key(key.bytes())?.mirror.lease(key)
     }
 
     /// Calls `look` for every lease that this proxy knows of, some of them under one lock. `look` must be quick:

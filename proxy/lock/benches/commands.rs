@@ -292,7 +292,7 @@ fn permitted(line: &str) -> Permitted {
 
 fn settled(command: Box<LockCommand>, facts: Facts, decision: Decision) -> Settled {
     let target = command.op.target().clone();
-    let key = DbKey::new(0, target.key.clone());
+    let key = DbKey::new(0, &target.key);
     let judged = Judged { lock: Lock::new(target, key, facts), said: Said::Command(decision) };
     settle(command.into(), smallvec![judged], &|_| RULES)
 }

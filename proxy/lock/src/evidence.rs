@@ -263,18 +263,18 @@ impl Evidence {
     /// `most`.
     pub fn held_beside(&self, db: u32, lock: &[u8], now: Instant, most: usize) -> Vec<Bytes> {
         let others = self.held().filter(|(key, own)| {
-            key.db == db && *key.key != *lock && !own.unwitnessed && own.ends.is_none_or(|ends| ends > now)
+            key.db() == db && key.bytes() != lock && !own.unwitnessed && own.ends.is_none_or(|ends| ends > now)
         });
         // A connection may remember many thousands: those that are not among the highest are dropped at once.
         let mut highest = BinaryHeap::with_capacity(most + 1);
         for (key, own) in others {
-            highest.push(Reverse((own.fence, &key.key)));
+            highest.push(Reverse((own.fence, key.bytes())));
             if highest.len() > most {
                 highest.pop();
             }
         }
         let ordered = highest.into_sorted_vec().into_iter().rev();
-        ordered.map(|Reverse((_, key))| key.clone()).collect()
+        ordered.map(|Reverse((_, key))| Bytes::copy_from_slice(key)).collect()
     }
 
     /// A script found that this connection's lease is over.
@@ -398,7 +398,7 @@ mod tests {
     use crate::token::stored_form;
 
     fn key(name: &'static str) -> DbKey {
-        DbKey::new(0, Bytes::from_static(name.as_bytes()))
+        DbKey::new(0, name.as_bytes())
     }
 
     fn own(byte: u8) -> Own {
@@ -421,7 +421,7 @@ mod tests {
         for (name, fence) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
             evidence.granted(key(name), lease(fence, Some(start + Duration::from_secs(9))), None);
         }
-        evidence.granted(DbKey::new(1, Bytes::from_static(b"elsewhere")), lease(50, None), None);
+        evidence.granted(DbKey::new(1, b"elsewhere"), lease(50, None), None);
         evidence.granted(key("over"), lease(60, Some(start)), None);
         evidence.granted(key("lapsed"), lease(70, None), None);
         evidence.lapsed(&key("lapsed"), start);
@@ -481,7 +481,7 @@ mod tests {
     fn the_oldest_reading_is_forgotten_first() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         for i in 0..=MAX_OBSERVED {
-            let name = DbKey::new(0, Bytes::from(format!("k{i}")));
+            let name = DbKey::new(0, format!("k{i}").as_bytes());
             let value = Bytes::from_static(b"value");
             evidence.observed(name, None, Some(&value), false, now);
         }
@@ -540,7 +540,7 @@ mod tests {
         for i in 0..10_000 {
             let now = start + Duration::from_micros(i);
             evidence.attempted(&key("polled"), now);
-            let other = DbKey::new(0, Bytes::from(format!("k{i}")));
+            let other = DbKey::new(0, format!("k{i}").as_bytes());
             evidence.attempted(&other, now);
             assert_eq!(evidence.facts(&other, now).attempts, 1);
         }
@@ -554,7 +554,7 @@ mod tests {
         let mut evidence = Evidence::default();
         let now = Instant::now();
         let names = |evidence: &Evidence| {
-            let keys = evidence.latest().map(|(key, _)| key.key.to_vec());
+            let keys = evidence.latest().map(|(key, _)| key.bytes().to_vec());
             keys.map(|key| String::from_utf8(key).expect("it is text")).collect::<Vec<_>>().join(" ")
         };
         for name in ["a", "b", "a", "c"] {
@@ -566,7 +566,7 @@ mod tests {
         evidence.lapsed(&key("b"), now);
         assert_eq!(names(&evidence), "c");
         for number in 0..100 {
-            evidence.granted(DbKey::new(0, Bytes::from(format!("{number}"))), own(1), None);
+            evidence.granted(DbKey::new(0, format!("{number}").as_bytes()), own(1), None);
         }
         assert_eq!(names(&evidence), "92 93 94 95 96 97 98 99");
     }
@@ -575,7 +575,7 @@ mod tests {
     fn the_number_of_locks_is_bounded() {
         let mut evidence = Evidence::default();
         for i in 0..=MAX_LOCKS {
-            evidence.granted(DbKey::new(0, Bytes::from(format!("k{i}"))), own(1), None);
+            evidence.granted(DbKey::new(0, format!("k{i}").as_bytes()), own(1), None);
         }
         assert!(evidence.memory.len() <= MAX_LOCKS);
         assert!(evidence.memory.len() >= MAX_LOCKS / 2);

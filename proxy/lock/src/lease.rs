@@ -393,7 +393,7 @@ impl LeaseTable {
 
     /// Forgets the leases of a database, or of all, that began before: they were erased with the database.
     pub fn forget(&mut self, db: Option<u32>, before: Instant) {
-        let erased = |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db) && lease.since < before;
+        let erased = |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db()) && lease.since < before;
         let keys: Vec<DbKey> =
             self.iter().filter(|(key, lease)| erased(key, lease)).map(|(key, _)| key.clone()).collect();
         for key in keys {
@@ -427,7 +427,7 @@ impl LeaseTable {
     pub fn held(&self, namespaces: &Namespaces, held: &mut [Held], now: Instant) {
         let live = |(_, lease): &(&DbKey, &Lease)| lease.ends.is_none_or(|ends| ends > now);
         for (key, lease) in self.iter().filter(live) {
-            let namespace = namespaces.find(&key.key);
+            let namespace = namespaces.find(key.bytes());
             let Some(held) = namespace.and_then(|id| held.get_mut(usize::from(id.0))) else {
                 continue;
             };
@@ -533,7 +533,7 @@ mod tests {
     use crate::glob::Glob;
 
     fn key(name: u8) -> DbKey {
-        DbKey::new(0, Bytes::copy_from_slice(&[name]))
+        DbKey::new(0, &[name])
     }
 
     /// What the only namespace holds, to which every key belongs.
@@ -590,7 +590,7 @@ mod tests {
             source.apply(&key(number), granted(number, 10), now);
         }
         target.apply(&key(2), granted(9, 20), now);
-        for (key, lease) in source.take_away(|key| key.key[0] >= 2) {
+        for (key, lease) in source.take_away(|key| key.bytes()[0] >= 2) {
             target.take_in(&key, lease);
         }
         assert_eq!((held(&source, now).finite, held(&target, now).finite), (2, 2));
@@ -731,7 +731,7 @@ mod tests {
     fn a_flush_takes_what_was_there_before_it_in_its_database() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
         let flushed = start + Duration::from_millis(10);
-        let elsewhere = DbKey::new(1, key(2).key);
+        let elsewhere = DbKey::new(1, key(2).bytes());
         table.apply(&key(1), granted(Some(100)), start);
         table.apply(&elsewhere, granted(None), start);
         table.apply(&key(3), granted(None), flushed);

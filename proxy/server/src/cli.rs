@@ -65,7 +65,7 @@ enum Command {
     /// Tell the classic story: a late DEL without the proxy, and with it; with --guard that of a shop that sells items twice
     Demo(demo::DemoArgs),
     /// Who holds which lock, who waits, and ending a lease on purpose
-    Locks(locks::LocksArgs),
+    Locks(Box<locks::LocksArgs>),
     /// Watch locks, applications and refusals of a running proxy on a live screen
     Top(top::TopArgs),
     /// Who is connected to a running proxy, as whom, and which locks each holds and waits for

@@ -1,6 +1,8 @@
 //! The pages fit together: every link has a target, the index of decisions is complete, and the glossary names what exists.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::documentation::{page, repository};
 
@@ -117,19 +119,46 @@ fn every_decision_stands_in_the_index_and_tells_context_decision_and_consequence
     }
 }
 
-/// The text of all Rust files below a folder.
-fn rust_below(folder: &Path) -> String {
-    let mut text = String::new();
+/// The names that the Rust files below a folder declare: items behind their keyword, variants at the beginning of a line.
+fn declared_below(folder: &Path, found: &mut HashSet<String>) {
     for entry in std::fs::read_dir(folder).expect("there are sources") {
         let path = entry.expect("there are sources").path();
         match path.extension() {
-            Some(end) if end == "rs" => text += &std::fs::read_to_string(&path).expect("text"),
-            _ if path.is_dir() => text += &rust_below(&path),
+            Some(end) if end == "rs" => declared_in(&std::fs::read_to_string(&path).expect("text"), found),
+            _ if path.is_dir() => declared_below(&path, found),
             _ => {}
         }
     }
-    text
 }
+
+fn declared_in(text: &str, found: &mut HashSet<String>) {
+    let name_of = |text: &str| {
+        let ends = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
+        text[..ends].to_owned()
+    };
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        while let Some(word) = words.next() {
+            if ["fn", "struct", "enum", "trait", "const", "static", "mod"].contains(&word) {
+                found.extend(words.next().map(name_of));
+            }
+        }
+        if let Some(variant) = line.strip_prefix("    ").filter(|rest| rest.starts_with(char::is_uppercase)) {
+            let name = name_of(variant);
+            let behind = &variant[name.len()..];
+            if ["(", " {", ","].iter().any(|end| behind.starts_with(end)) {
+                found.insert(name);
+            }
+        }
+    }
+}
+
+/// All of the product.
+static DECLARED: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let mut found = HashSet::new();
+    sources_of_crates().iter().for_each(|path| declared_below(path, &mut found));
+    found
+});
 
 /// Where the sources of the crates in `proxy` are.
 fn sources_of_crates() -> Vec<PathBuf> {
@@ -141,7 +170,6 @@ fn sources_of_crates() -> Vec<PathBuf> {
 #[test]
 fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
     let crates = sources_of_crates();
-    let text: String = crates.iter().map(|path| rust_below(path)).collect();
     let page = page("docs/glossary.md");
     let rows = page.lines().filter(|row| row.starts_with("| **"));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').collect()).collect();
@@ -154,9 +182,8 @@ fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
     for row in &rows {
         for name in row[3].split('`').skip(1).step_by(2).filter(|name| !name.contains('-')) {
             let first = name.split("::").next().unwrap_or_default();
-            let kinds = ["struct", "enum", "trait"].map(|kind| format!("{kind} {first}"));
             let exists = match first.starts_with(char::is_uppercase) {
-                true => kinds.iter().any(|kind| text.contains(kind)),
+                true => DECLARED.contains(first),
                 false => {
                     crates.iter().any(|path| path.join(name).is_dir() || path.join(format!("{name}.rs")).is_file())
                 }
@@ -171,27 +198,16 @@ fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
 
 /// Whether a name of `docs/life-of-a-command.md` exists: a file by its path or beside the spine, a function or a variant
 /// by its last word, wherever its first is known.
-fn exists(name: &str, sources: &str) -> bool {
+fn exists(name: &str) -> bool {
     if name.ends_with(".rs") || name.ends_with(".lua") {
         let folders = ["", "proxy/dataplane/src/session", "proxy/lock/src/scripts"];
         return folders.iter().any(|folder| repository().join(folder).join(name).is_file());
     }
-    let words: Vec<&str> = name.split("::").collect();
-    let Some((last, before)) = words.split_last() else {
-        return false;
-    };
-    let spellings = ["fn", "struct", "enum", "trait", "const", "static", "mod"];
-    let is_declared = |word: &str| {
-        let declared = spellings.iter().any(|kind| sources.contains(&format!("{kind} {word}")));
-        let variant = ["(", " {", ","].iter().any(|end| sources.contains(&format!("\n    {word}{end}")));
-        declared || variant
-    };
-    before.iter().all(|word| is_declared(word)) && is_declared(last)
+    name.split("::").all(|word| DECLARED.contains(word))
 }
 
 #[test]
 fn every_name_on_the_way_of_a_command_exists() {
-    let sources: String = sources_of_crates().iter().map(|path| rust_below(path)).collect();
     let page = prose(&repository().join("docs/life-of-a-command.md")).join("\n");
     let named = page.split('`').skip(1).step_by(2);
     let is_name = |word: &&str| {
@@ -201,8 +217,8 @@ fn every_name_on_the_way_of_a_command_exists() {
     };
     let named: Vec<&str> = named.filter(is_name).collect();
     assert!(named.len() > 60, "{} names", named.len());
-    let wrong: Vec<&&str> = named.iter().filter(|name| !exists(name, &sources)).collect();
+    let wrong: Vec<&&str> = named.iter().filter(|name| !exists(name)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(!exists("Session::nothing_of_the_kind", &sources));
-    assert!(!exists("nothing.rs", &sources));
+    assert!(!exists("Session::nothing_of_the_kind"));
+    assert!(!exists("nothing.rs"));
 }

@@ -565,8 +565,8 @@ impl Whose<'_> {
             });
             patterns.push(MisusedPattern {
                 pattern: name,
-                key: spell(&found.example.key.key),
-                db: found.example.key.db,
+                key: spell(found.example.key.bytes()),
+                db: found.example.key.db(),
                 count: found.count,
                 last,
                 code: mend.code,

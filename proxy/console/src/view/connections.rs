@@ -46,8 +46,8 @@ impl Locks {
     }
 
     fn told(mut self) -> (u64, Vec<api::NamedLock>) {
-        self.named.sort_unstable_by(|one, other| (one.db, &one.key).cmp(&(other.db, &other.key)));
-        let named = self.named.iter().map(|key| api::NamedLock { key: spell(&key.key), db: key.db });
+        self.named.sort_unstable();
+        let named = self.named.iter().map(|key| api::NamedLock { key: spell(key.bytes()), db: key.db() });
         (self.count, named.collect())
     }
 }

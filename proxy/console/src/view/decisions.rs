@@ -62,8 +62,8 @@ fn those_of(all: &VecDeque<Decided>, seen: &Seen, query: &DecisionsQuery, limit:
             && (query.id.as_deref()).is_none_or(|id| entry.id.as_deref() == Some(id))
             && (query.namespace.as_deref()).is_none_or(|name| *name == *entry.namespace)
             && (query.reason).is_none_or(|wanted| reason.unwrap_or(Reason::Other) == wanted.0)
-            && pattern.is_none_or(|pattern| pattern.0.matches(&entry.key.key))
-            && contains.find(&entry.key.key).is_some()
+            && pattern.is_none_or(|pattern| pattern.0.matches(entry.key.bytes()))
+            && contains.find(entry.key.bytes()).is_some()
             && query.application.as_deref().is_none_or(by)
     };
     let newest_first = all.iter().rev();

@@ -83,11 +83,10 @@ impl HotLocks {
             }
         }
         let mut hottest: Vec<(DbKey, Count)> = merged.into_iter().map(|(key, count)| (key.clone(), count)).collect();
-        let rank = |(key, count): &(DbKey, Count)| {
-            let sure = count.tries - count.error;
-            (std::cmp::Reverse(sure), key.db, key.key.clone())
-        };
-        hottest.sort_by_cached_key(rank);
+        hottest.sort_by(|(key, count), (other, of_other)| {
+            let sure = |count: &Count| count.tries - count.error;
+            sure(of_other).cmp(&sure(count)).then_with(|| key.cmp(other))
+        });
         hottest.truncate(COUNTED);
         hottest
     }
@@ -154,12 +153,11 @@ impl Sketch {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
 
     use super::*;
 
     fn key(name: u64) -> DbKey {
-        DbKey::new(0, Bytes::from(format!("lock:{name}")))
+        DbKey::new(0, format!("lock:{name}").as_bytes())
     }
 
     #[test]

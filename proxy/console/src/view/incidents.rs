@@ -93,7 +93,7 @@ pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<ap
         let group =
             groups.entry(common).or_insert_with(|| Group { count: 0, keys: HashSet::new(), example: entry.clone() });
         group.count += 1;
-        group.keys.insert((entry.key.db, spell(&entry.key.key)));
+        group.keys.insert((entry.key.db(), spell(entry.key.bytes())));
     }
     let refused = groups.into_iter();
     let refused = refused.map(|(common, group)| told(common, &group));
@@ -109,7 +109,7 @@ pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<ap
 
 fn told(common: Common, group: &Group) -> api::Incident {
     let example = &group.example;
-    let key = spell(&example.key.key);
+    let key = spell(example.key.bytes());
     let did = did(&common);
     let more = (group.keys.len() as u64).saturating_sub(1);
     let mut then = match more {
@@ -130,7 +130,7 @@ fn told(common: Common, group: &Group) -> api::Incident {
         application,
         did,
         key,
-        db: example.key.db,
+        db: example.key.db(),
         then,
         holder: match common.holder {
             Holder::Other(name) => Some(name),

@@ -193,14 +193,14 @@ impl PatternSeen {
     /// `None` where holders cannot be told apart: then many releases are refused or missed, and leases seem to last too long.
     fn advice_by(&self, holds: &Holds, namespace: &str) -> Option<String> {
         let mut callers = self.past.iter().filter_map(|past| past.caller.as_ref());
-        let advice = || holds.advice(namespace, &spell(&self.example.key));
+        let advice = || holds.advice(namespace, &spell(self.example.bytes()));
         let is_hidden = callers.any(|caller| caller.is_hidden());
         if is_hidden { None } else { advice() }
     }
 
     /// One of its keys.
     pub(super) fn example(&self) -> &[u8] {
-        &self.example.key
+        self.example.bytes()
     }
 
     pub(super) fn operations(&self) -> u64 {
@@ -296,8 +296,8 @@ impl PatternSeen {
         api::LockPattern {
             namespace: namespace.to_owned(),
             pattern,
-            example: spell(&self.example.key),
-            db: self.example.db,
+            example: spell(self.example.bytes()),
+            db: self.example.db(),
             first_seen: self.first_ms,
             last_seen: self.last_ms,
             operations: self.operations,
@@ -320,8 +320,8 @@ impl PatternSeen {
 impl Past {
     fn told(&self) -> api::PastLease {
         api::PastLease {
-            key: spell(&self.key.key),
-            db: self.key.db,
+            key: spell(self.key.bytes()),
+            db: self.key.db(),
             fence: self.fence,
             client: self.caller.as_deref().map(api::Client::of),
             since: self.since_ms,
@@ -335,8 +335,8 @@ impl Past {
 
 fn going_on(key: &DbKey, lease: &Holding) -> api::PastLease {
     api::PastLease {
-        key: spell(&key.key),
-        db: key.db,
+        key: spell(key.bytes()),
+        db: key.db(),
         fence: lease.fence,
         client: lease.caller.as_deref().map(api::Client::of),
         since: lease.since_ms,

@@ -4,7 +4,6 @@
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use lockwarden_control::clock::ms;
 use lockwarden_control::clock::now_ms;
 use lockwarden_control::ruleset::Active;
@@ -42,8 +41,7 @@ struct Candidate {
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Candidate) -> std::cmp::Ordering {
-        let place = |one: &Candidate| (one.state, one.since, one.key.db, one.key.key.clone());
-        place(self).cmp(&place(other))
+        (self.state, self.since, &self.key).cmp(&(other.state, other.since, &other.key))
     }
 }
 
@@ -69,12 +67,12 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     // The last of the reply is on top, so that a better one can replace it.
     let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
     service.shared.shards.visit(|key, lease| {
-        let Some(details) = active.of_lock(&key.key) else {
+        let Some(details) = active.of_lock(key.bytes()) else {
             return;
         };
         let asked_for = query.namespace.as_deref().is_none_or(|name| name == &*details.name);
         let lives = lease.ends.is_none_or(|ends| ends > now);
-        if !asked_for || !lives || !is_named(&key.key) {
+        if !asked_for || !lives || !is_named(key.bytes()) {
             return;
         }
         if let Some(name) = &query.application
@@ -175,10 +173,10 @@ impl Look<'_> {
         let told = holding.and_then(|holding| holding.caller.clone());
         let caller = told.or_else(|| self.shared.clients.caller(lease.session?));
         let left = lease.ends.map(|ends| ends.saturating_duration_since(self.now));
-        let details = self.active.of_lock(&key.key);
+        let details = self.active.of_lock(key.bytes());
         api::Lock {
-            key: spell(&key.key),
-            db: key.db,
+            key: spell(key.bytes()),
+            db: key.db(),
             namespace: details.map_or_else(String::new, |details| details.name.to_string()),
             state,
             holder: caller.as_deref().map(api::Client::of),
@@ -189,7 +187,11 @@ impl Look<'_> {
             ttl_left_ms: left.map(ms),
             ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
             // The holder's connection may be gone, and then the lease is not renewed.
-            kept_alive: self.shared.shards.of_key(&key.key).is_some_and(|shard| shard.renewals.keeps(key, lease.grant)),
+            kept_alive: self
+                .shared
+                .shards
+                .of_key(key.bytes())
+                .is_some_and(|shard| shard.renewals.keeps(key, lease.grant)),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
             seen: if lease.session.is_some() { "acquire" } else { "scan" }.to_owned(),
         }
@@ -200,7 +202,7 @@ impl Look<'_> {
 pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::LockDetail> {
     let active = service.shared.active.load_full();
     let (now, now_ms) = (Instant::now(), now_ms());
-    let key = DbKey::new(db, Bytes::copy_from_slice(key));
+    let key = DbKey::new(db, key);
     let seen = service.view.seen();
     let lease = service.shared.shards.lease(&key);
     let lease = lease.filter(|lease| lease.ends.is_none_or(|ends| ends > now));
@@ -222,7 +224,7 @@ pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::Lo
     let waiters = |known: &LockSeen| known.waiting(now).map(waiter).collect();
     let told = known.map(|known| remarks(known, lock.as_ref(), &seen.circles, now));
     Some(api::LockDetail {
-        key: spell(&key.key),
+        key: spell(key.bytes()),
         db,
         namespace,
         timeline: known.map(timeline).unwrap_or_default(),

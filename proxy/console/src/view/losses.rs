@@ -76,14 +76,14 @@ fn incident(application: Option<String>, namespace: &str, lost: &[(&Decided, Aft
         (_, more) => format!(" and {} in the failover{}", counted(more, "more lock", "more locks"), words_of_all(lost)),
     };
     let entry = named.map(|(one, _)| &one.entry);
-    let key = entry.map_or_else(String::new, |entry| spell(&entry.key.key));
+    let key = entry.map_or_else(String::new, |entry| spell(entry.key.bytes()));
     let who = application.as_deref().unwrap_or("a client");
     api::Incident {
         sentence: format!("{who} lost {key}{then}"),
         application,
         did: "lost".to_owned(),
         key,
-        db: entry.map_or(0, |entry| entry.key.db),
+        db: entry.map_or(0, |entry| entry.key.db()),
         then,
         holder: named.and_then(|(_, became)| became.now_held_by.clone()),
         namespace: namespace.to_owned(),

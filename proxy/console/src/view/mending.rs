@@ -153,7 +153,7 @@ impl About<'_> {
     }
 
     fn key(&self) -> String {
-        spell(&self.example.key.key)
+        spell(self.example.key.bytes())
     }
 
     /// The line that makes this client an administrator; `None` if nothing that it can prove identifies it.

@@ -285,8 +285,8 @@ fn hot(service: &ViewService) -> api::Hot {
     let seen = service.view.seen();
     let hottest = seen.hot.hottest(Instant::now());
     let locks = hottest.into_iter().map(|(key, count)| api::HotLock {
-        key: spell(&key.key),
-        db: key.db,
+        key: spell(key.bytes()),
+        db: key.db(),
         namespace: count.namespace.to_string(),
         tries: count.tries,
         error: count.error,
@@ -300,8 +300,8 @@ fn cycle(circle: &Circle) -> api::Cycle {
     let before = edges.iter().cycle().skip(edges.len() - 1);
     let members = edges.iter().zip(before).map(|(edge, before)| api::CycleMember {
         client: api::Client::of(&edge.waiter),
-        holds: spell(&before.key.key),
-        waits_for: spell(&edge.key.key),
+        holds: spell(before.key.bytes()),
+        waits_for: spell(edge.key.bytes()),
     });
     api::Cycle { since: circle.since_ms(), members: members.collect() }
 }
@@ -361,20 +361,20 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
 /// Some locks without a TTL of each namespace: held, or found by the last scan of the server.
 fn endless(service: &ViewService, active: &Active) -> Vec<Vec<Bytes>> {
     let mut endless = vec![Vec::new(); active.details.len()];
-    let mut note = |key: &Bytes| {
+    let mut note = |key: &[u8]| {
         let namespace = active.namespaces.find(key);
         if let Some(keys) = namespace.and_then(|id| endless.get_mut(usize::from(id.0)))
             && keys.len() < MAX_EXAMPLES
         {
-            keys.push(key.clone());
+            keys.push(Bytes::copy_from_slice(key));
         }
     };
     service.shared.shards.visit(|key, lease| {
         if lease.ends.is_none() {
-            note(&key.key);
+            note(key.bytes());
         }
     });
-    service.shared.ungoverned.endless().iter().for_each(note);
+    service.shared.ungoverned.endless().iter().for_each(|key| note(key));
     endless
 }
 

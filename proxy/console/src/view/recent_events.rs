@@ -14,7 +14,7 @@ pub(super) struct Recent<K, V, S = RandomState> {
     keeps: fn(&V) -> bool,
 }
 
-impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
+impl<K: Clone + Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
     /// Holds at most `most` values.
     pub(super) fn new(most: usize, keeps: fn(&V) -> bool) -> Recent<K, V, S> {
         Recent { young: HashMap::default(), old: HashMap::default(), half: (most / 2).max(1), keeps }
@@ -34,17 +34,11 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
         value.map(Box::as_mut)
     }
 
-    /// Uses the value. A missing one is created, with a key of its own.
-    pub(super) fn used(&mut self, key: &K, own: impl FnOnce(&K) -> K, make: impl FnOnce(&K) -> V) -> &mut V {
+    /// Uses the value. A missing one is created.
+    pub(super) fn used(&mut self, key: &K, make: impl FnOnce(&K) -> V) -> &mut V {
         if !self.young.contains_key(key) {
-            let (key, value) = match self.old.remove_entry(key) {
-                Some(known) => known,
-                None => {
-                    let key = own(key);
-                    let value = Box::new(make(&key));
-                    (key, value)
-                }
-            };
+            let old = self.old.remove_entry(key);
+            let (key, value) = old.unwrap_or_else(|| (key.clone(), Box::new(make(key))));
             if self.young.len() >= self.half {
                 self.grow_old();
             }
@@ -74,7 +68,7 @@ mod tests {
 
     fn use_up_to(recent: &mut Recent<u32, u32>, count: u32) {
         for number in 0..count {
-            *recent.used(&number, |key| *key, |_| 0) += number;
+            *recent.used(&number, |_| 0) += number;
         }
     }
 
@@ -91,8 +85,8 @@ mod tests {
     fn what_is_used_stays() {
         let mut recent: Recent<u32, u32> = Recent::new(100, |_| false);
         for number in 1..10_000 {
-            *recent.used(&0, |key| *key, |_| 0) += 1;
-            recent.used(&number, |key| *key, |_| 0);
+            *recent.used(&0, |_| 0) += 1;
+            recent.used(&number, |_| 0);
         }
         assert_eq!(recent.get(&0), Some(&9_999));
     }

@@ -78,13 +78,13 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
     edges.rotate_left(first.unwrap_or(0));
     let held_by = |place: usize| {
         let before = (place + edges.len() - 1) % edges.len();
-        spell(&edges[before].key.key)
+        spell(edges[before].key.bytes())
     };
     let members: Vec<String> = edges
         .iter()
         .enumerate()
         .map(|(place, edge)| {
-            format!("{} holds {} and waits for {}", edge.waiter.application(), held_by(place), spell(&edge.key.key))
+            format!("{} holds {} and waits for {}", edge.waiter.application(), held_by(place), spell(edge.key.bytes()))
         })
         .collect();
     format!("they wait for each other: {}: take locks in one order everywhere", members.join("; "))
@@ -111,7 +111,7 @@ fn of_lost_lease(lock: &LockSeen, former: &Former) -> Option<String> {
     Some(format!(
         "{} lost {} (fencing token {}) in the failover{}",
         former.lease.caller.as_ref()?.application(),
-        spell(&lock.key.key),
+        spell(lock.key.bytes()),
         former.lease.fence,
         became.words()
     ))

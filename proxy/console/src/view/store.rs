@@ -187,20 +187,14 @@ impl Default for NamespaceSeen {
 impl Seen {
     /// Folds in an event; the measured values go to `measures`.
     pub(super) fn fold(&mut self, entry: &LockEvent, measures: &mut Vec<(Arc<str>, Measure)>) {
-        let cut;
-        let mut at = &entry.key;
-        if at.key.len() > MAX_KEY {
-            cut = at.copied(MAX_KEY);
-            at = &cut;
-        }
+        let at = entry.key.cut(MAX_KEY);
         self.latest = Some(moment_of(entry));
         if entry.namespace.is_empty() {
-            return self.blame_for_no_lock(entry, at.copied(MAX_KEY));
+            return self.blame_for_no_lock(entry, at);
         }
-        let own = |at: &DbKey| at.copied(MAX_KEY);
         let patterns = &mut self.patterns;
-        let new = |key: &DbKey| LockSeen::new(key.clone(), patterns.find(&key.key));
-        let lock = self.locks.used(at, own, new);
+        let new = |key: &DbKey| LockSeen::new(key.clone(), patterns.find(key.bytes()));
+        let lock = self.locks.used(&at, new);
         if !Arc::ptr_eq(&lock.namespace, &entry.namespace) {
             lock.namespace = entry.namespace.clone();
         }

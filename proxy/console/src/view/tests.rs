@@ -196,7 +196,7 @@ fn caller_of(who: u64) -> Caller {
 }
 
 fn of(key: &'static str) -> DbKey {
-    DbKey::new(0, Bytes::from_static(key.as_bytes()))
+    DbKey::new(0, key.as_bytes())
 }
 
 fn would_refuse(reason: Reason) -> Option<Verdict> {
@@ -518,7 +518,7 @@ fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room
             let entry = LockEvent {
                 at: now,
                 at_ms: round,
-                key: DbKey::new(0, format!("lock:{number}").into()),
+                key: DbKey::new(0, format!("lock:{number}").as_bytes()),
                 happened: if round % 2 == 0 { ACQUIRED } else { RELEASED },
                 ..example("")
             };
@@ -531,7 +531,7 @@ fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room
     assert!(moments.iter().sum::<usize>() <= 65_536);
     for _ in 0..12 {
         for number in 0..8_000 {
-            let key = DbKey::new(0, format!("lock:{number}").into());
+            let key = DbKey::new(0, format!("lock:{number}").as_bytes());
             let entry = LockEvent { key, ..example("") };
             played.seen.fold(&entry, &mut Vec::new());
         }
@@ -808,7 +808,7 @@ fn patterns_are_told_apart_by_namespace_and_are_of_a_bounded_number() {
     for number in 0..600 {
         let word: String = letters(number).iter().collect();
         for (namespace, fence) in [("orders", 1), ("stock", 2)] {
-            let key = DbKey::new(0, format!("{word}:{word}q:{word}z").into());
+            let key = DbKey::new(0, format!("{word}:{word}q:{word}z").as_bytes());
             let entry = LockEvent {
                 at: played.now(),
                 key,

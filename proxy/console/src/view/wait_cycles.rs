@@ -128,7 +128,7 @@ mod tests {
                 library: None,
                 known_by: Arc::default(),
             }),
-            key: DbKey::new(0, Bytes::from_static(key.as_bytes())),
+            key: DbKey::new(0, key.as_bytes()),
             holder: SessionNumber(holder),
             since_ms: waiter * 10,
         }

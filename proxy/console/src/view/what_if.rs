@@ -101,7 +101,7 @@ impl Change {
             | Change::SharedTokens(_)
             | Change::NoQuarantine(_) => Fate::Stays,
             Change::Keys(namespaces, names) => {
-                let found = namespaces.find(&entry.key.key);
+                let found = namespaces.find(entry.key.bytes());
                 match found.and_then(|id| names.get(usize::from(id.0))) {
                     None => Fate::Spared,
                     Some(name) if here(name) => Fate::Stays,

@@ -195,7 +195,7 @@ mod tests {
     impl Follower for Told {
         fn follow(&mut self, entries: &[LockEvent], _now: Instant) {
             for entry in entries {
-                self.0.send(entry.key.key.to_vec()).unwrap();
+                self.0.send(entry.key.bytes().to_vec()).unwrap();
             }
         }
     }

@@ -110,7 +110,7 @@ struct Left {
 /// Which connections may keep this lease alive after its connection has ended so; `None` if none may.
 fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
     let active = shared.active.load();
-    let rules = active.of_lock(&key.key)?.rules;
+    let rules = active.of_lock(key.bytes())?.rules;
     let (identity, distinctive) = match &lease.same_client {
         SameClient::Nobody => return None,
         SameClient::Identity(client) => (*client, true),
@@ -241,7 +241,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
         since: asked.checked_sub(left.held).unwrap_or(*asked),
         ended: (entry.offered && !rules.hand_over).then_some(*overdue),
     };
-    let key = DbKey::new(entry.db, entry.lock.clone());
+    let key = DbKey::new(entry.db, &entry.lock);
     let client = left.identity.with_process(Process::None);
     let job = || {
         let job = shared.jobs.of(&key, left.grant)?;
@@ -278,7 +278,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
     if let Some(peer) = peer.as_ref().filter(|peer| peer.session != left.session) {
         tracing::info!(
             namespace = %details.name,
-            key = %String::from_utf8_lossy(&key.key),
+            key = %String::from_utf8_lossy(key.bytes()),
             fence = left.fence.0,
             client = %peer.client,
             "another connection of its client keeps this lock alive from now on"

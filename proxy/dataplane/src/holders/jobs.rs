@@ -36,7 +36,7 @@ fn is_held(shared: &ProxyState, key: &DbKey, grant: Grant) -> bool {
         current.is_some_and(|(current, _)| current == grant) || shard.renewals.keeps(key, grant)
     };
     // In a cluster its slot may have moved since it was taken.
-    is_on(shared) || shared.shards.of_key(&key.key).is_some_and(|home| is_on(&home))
+    is_on(shared) || shared.shards.of_key(key.bytes()).is_some_and(|home| is_on(&home))
 }
 
 /// Checks whether the job lives, until it does not or the lock no longer belongs to it.

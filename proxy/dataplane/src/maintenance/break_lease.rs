@@ -77,7 +77,7 @@ impl BreakOrder {
 
     /// The step.
     pub(crate) fn plan(&self, companion_prefix: &[u8]) -> Plan {
-        plan::break_lease(&self.key.key, self.fence, companion_prefix)
+        plan::break_lease(self.key.bytes(), self.fence, companion_prefix)
     }
 
     /// Reports that it was not carried out.
@@ -110,20 +110,20 @@ impl BreakOrder {
         if current.is_some_and(|(current, _)| current == grant) {
             let event = LeaseEvent::Released;
             let ended = shared.mirror.apply(&self.key, event, Instant::now());
-            if let (Some(ended), Some(details)) = (ended, active.of_lock(&self.key.key)) {
+            if let (Some(ended), Some(details)) = (ended, active.of_lock(self.key.bytes())) {
                 effects::count_hold(details, &ended);
             }
         }
         let id = refusal_id();
-        let Some(details) = active.of_lock(&self.key.key) else {
+        let Some(details) = active.of_lock(self.key.bytes()) else {
             return id;
         };
         let held_ms = clock::ms(held);
         tracing::warn!(
             id,
             namespace = %details.name,
-            key = %String::from_utf8_lossy(&self.key.key),
-            db = self.key.db,
+            key = %String::from_utf8_lossy(self.key.bytes()),
+            db = self.key.db(),
             fence = self.fence.0,
             held_ms,
             reason = %self.reason,

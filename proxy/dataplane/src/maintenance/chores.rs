@@ -196,8 +196,8 @@ impl Chores {
         let mut requests = BytesMut::new();
         let mut answers = 0;
         for one in batch {
-            answers += 1 + usize::from(link.select(one.key.db, &mut requests));
-            let step = plan::identify(&one.key.key, one.grant, one.process, prefix);
+            answers += 1 + usize::from(link.select(one.key.db(), &mut requests));
+            let step = plan::identify(one.key.bytes(), one.grant, one.process, prefix);
             step.put(&mut requests, Form::Text);
         }
         link.conversation.send(&requests).await?;
@@ -231,9 +231,9 @@ impl Chores {
         let mut requests = BytesMut::new();
         let mut selected = Vec::with_capacity(batch.len());
         for lost in batch {
-            selected.push(link.select(lost.key.db, &mut requests));
+            selected.push(link.select(lost.key.db(), &mut requests));
             let lease = lost.shorten(shared.mirror.lease(&lost.key));
-            let step = plan::shorten(&lost.key.key, &lease, &active.companion_prefix);
+            let step = plan::shorten(lost.key.bytes(), &lease, &active.companion_prefix);
             step.put(&mut requests, Form::Text);
         }
         link.conversation.send(&requests).await?;
@@ -259,8 +259,8 @@ impl Chores {
             let mut requests = BytesMut::new();
             let mut selected = Vec::with_capacity(batch.len());
             for lapse in batch {
-                selected.push(link.select(lapse.key.db, &mut requests));
-                let step = plan::notice(&lapse.key.key, lapse.grant, &active.companion_prefix);
+                selected.push(link.select(lapse.key.db(), &mut requests));
+                let step = plan::notice(lapse.key.bytes(), lapse.grant, &active.companion_prefix);
                 step.put(&mut requests, Form::Text);
             }
             let asked = Instant::now();
@@ -309,7 +309,7 @@ impl Chores {
         let prefix = self.shared.active.load().companion_prefix.clone();
         let link = self.link().await?;
         let mut request = BytesMut::new();
-        if link.select(order.key().db, &mut request) {
+        if link.select(order.key().db(), &mut request) {
             link.conversation.send(&request).await?;
             let selected = link.conversation.read().await?;
             // An operator may name a database that the server does not have.
@@ -353,7 +353,7 @@ impl Chores {
         let mut requests = BytesMut::new();
         let mut selected = Vec::with_capacity(batch.len());
         for lease in batch {
-            selected.push(link.select(lease.key.db, &mut requests));
+            selected.push(link.select(lease.key.db(), &mut requests));
             lease.plan(prefix).put(&mut requests, Form::Text);
         }
         link.conversation.send(&requests).await?;
@@ -387,7 +387,7 @@ impl Link {
 fn note_end(shared: &ProxyState, lapse: &Lapse, (found, asked): (Noticed, Instant), active: &Active) {
     let Lapse { key, transition, .. } = lapse;
     // Without a record it may have been released, though this proxy did not see the answer.
-    let forgets = || active.of_lock(&key.key).is_some_and(|details| details.rules.released == Released::Forget);
+    let forgets = || active.of_lock(key.bytes()).is_some_and(|details| details.rules.released == Released::Forget);
     match found {
         Noticed::RanOut => {}
         Noticed::Unrecorded if lapse.needs_record && !forgets() => {}
@@ -406,7 +406,7 @@ fn note_end(shared: &ProxyState, lapse: &Lapse, (found, asked): (Noticed, Instan
         Noticed::Known | Noticed::Unrecorded | Noticed::Other => return,
     }
     effects::expired(shared, key, transition, active);
-    let Some(details) = active.of_lock(&key.key) else {
+    let Some(details) = active.of_lock(key.bytes()) else {
         return;
     };
     details.metrics.expired_while_held.inc();

@@ -271,12 +271,12 @@ async fn survey_all<T>(
     }
     let prefix = shared.active.load().companion_prefix.clone();
     let mut own = shared.backend.address.converse().await?;
-    unknown.sort_by_key(|(key, ..)| key.db);
+    unknown.sort_by_key(|(key, ..)| key.db());
     let mut lost = 0;
-    for of_one_db in unknown.chunk_by(|(one, ..), (other, ..)| one.db == other.db) {
-        own.select(of_one_db[0].0.db).await?;
+    for of_one_db in unknown.chunk_by(|(one, ..), (other, ..)| one.db() == other.db()) {
+        own.select(of_one_db[0].0.db()).await?;
         for batch in of_one_db.chunks(shared.backend.server.locks_a_call(BATCH)) {
-            let leases = batch.iter().map(|(key, grant, _)| (&key.key[..], *grant));
+            let leases = batch.iter().map(|(key, grant, _)| (key.bytes(), *grant));
             let asked = Instant::now();
             let answer = own.execute(&plan::survey(leases, &prefix)).await?;
             let Some(found) = plan::surveyed(&answer) else {

@@ -189,7 +189,7 @@ fn left_by_others(shared: &ProxyState, word: Bytes) -> Option<IndexEntry> {
         shared.renewals.is_stale(word);
         return None;
     };
-    let key = DbKey::new(entry.db, entry.lock.clone());
+    let key = DbKey::new(entry.db, &entry.lock);
     match shared.renewals.entry(&key) {
         None => Some(entry),
         Some(own) => {

@@ -166,7 +166,7 @@ enum Question {
 impl Question {
     fn db(&self) -> u32 {
         match self {
-            Question::Renew(leases) => leases.first().map_or(0, |(key, _)| key.db),
+            Question::Renew(leases) => leases.first().map_or(0, |(key, _)| key.db()),
             Question::Index(..) => 0,
             Question::Orphans(entries) => entries.first().map_or(0, |(entry, _)| entry.db),
         }
@@ -294,9 +294,9 @@ impl<'a> Renewals<'a> {
         let leases = promised(self.shared, leases, now);
         let mut leases = wait_for_watchers(self.shared, leases, now);
         while let Some((first, _)) = leases.first() {
-            let (db, waits) = (first.db, self.durability(first));
+            let (db, waits) = (first.db(), self.durability(first));
             let (these, others) =
-                leases.into_iter().partition(|(key, _)| key.db == db && self.durability(key) == waits);
+                leases.into_iter().partition(|(key, _)| key.db() == db && self.durability(key) == waits);
             leases = others;
             for these in in_calls(these, self.locks_a_call()) {
                 self.send(Question::Renew(these), Form::Sha).await?;
@@ -312,7 +312,7 @@ impl<'a> Renewals<'a> {
     /// The confirmation by replicas that a renewal of this lease needs.
     fn durability(&self, key: &DbKey) -> Option<Durability> {
         let active = self.shared.active.load();
-        let details = active.of_lock(&key.key);
+        let details = active.of_lock(key.bytes());
         details.and_then(|details| details.rules.durability)
     }
 

@@ -83,7 +83,7 @@ impl Longest {
     fn in_words(&self) -> String {
         let words = self.named.iter().map(|(held, key)| {
             let held = duration(clock::ms(*held));
-            let key = spell(&key.key);
+            let key = spell(key.bytes());
             format!("{key} (held for {held})")
         });
         words.collect::<Vec<_>>().join(", ")
@@ -248,7 +248,7 @@ impl Sweeper {
                 Some(ttl) if swept.given => {
                     found.given.add(key.clone(), lease.held);
                     let terms = self.terms.get(usize::from(namespace.0));
-                    let entry = terms.and_then(|terms| terms.kept(db, &key.key, &lease));
+                    let entry = terms.and_then(|terms| terms.kept(db, key.bytes(), &lease));
                     got_ttl(shared, details, key, &lease, ttl, entry.is_some());
                     kept.extend(entry.map(|entry| (entry, lease, ttl)));
                 }
@@ -379,7 +379,7 @@ const MAX_STRAYS: usize = 1_000;
 const START: Bytes = Bytes::from_static(b"0");
 
 fn in_database(db: u32, key: &Bytes) -> DbKey {
-    DbKey::new(db, key.clone())
+    DbKey::new(db, key)
 }
 
 /// A lock is there without a record, although before the walk looked there was a lease that still is the last that

@@ -157,7 +157,7 @@ impl Upkeep {
 fn rehome(first: &ProxyState, slots: &Slots) {
     for shard in first.shards.each() {
         let id = shard.backend.shard;
-        let new_home = |key: &DbKey| slots.home(slot(&key.key)).filter(|home| *home != id);
+        let new_home = |key: &DbKey| slots.home(slot(key.bytes())).filter(|home| *home != id);
         let has_left = |key: &DbKey| new_home(key).is_some_and(|home| first.shards.get(home).is_some());
         let home_of = |key: &DbKey| new_home(key).and_then(|home| first.shards.get(home));
         for (key, lease) in shard.mirror.take_away(has_left) {

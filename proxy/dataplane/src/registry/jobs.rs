@@ -270,8 +270,6 @@ impl Jobs {
 mod tests {
     use std::process::Command;
 
-    use bytes::Bytes;
-
     use super::*;
 
     #[test]
@@ -286,7 +284,7 @@ mod tests {
         };
         let known = Process::Known([7; 8]);
         let client = Identity::of(&[b"nobody"]);
-        let key = DbKey::new(0, Bytes::from_static(b"lock:job"));
+        let key = DbKey::new(0, b"lock:job");
         let whose = (Grant([1; 16]), client.with_process(known));
         let jobs = Jobs::default();
         for (of_job, of_client, expected) in [

@@ -34,7 +34,7 @@ pub(crate) struct Undelivered {
 impl Undelivered {
     /// The step that marks it, if it is still the current lease.
     pub(crate) fn plan(&self, companion_prefix: &[u8]) -> Plan {
-        plan::undelivered(&self.key.key, self.session, self.grant, companion_prefix)
+        plan::undelivered(self.key.bytes(), self.session, self.grant, companion_prefix)
     }
 }
 
@@ -188,16 +188,11 @@ impl<T> Reports<T> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
 
     use super::*;
 
     fn lease(grant: u8) -> Undelivered {
-        Undelivered {
-            key: DbKey::new(0, Bytes::from_static(b"lock:a")),
-            session: SessionId([0; 16]),
-            grant: Some(Grant([grant; 16])),
-        }
+        Undelivered { key: DbKey::new(0, b"lock:a"), session: SessionId([0; 16]), grant: Some(Grant([grant; 16])) }
     }
 
     fn names(lost: &[Undelivered]) -> Vec<u8> {

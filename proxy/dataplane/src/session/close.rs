@@ -120,7 +120,7 @@ impl Session {
         for (at, lease) in waiting.iter().enumerate() {
             // The proxy sends no SELECT over a client's connection; marks in other databases go over the proxy's own.
             if let Some(lease) = lease
-                && lease.key.db == self.client.connection.selected
+                && lease.key.db() == self.client.connection.selected
             {
                 let step = lease.plan(prefix);
                 self.transport.execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
@@ -167,7 +167,7 @@ impl Client {
         lost::connection_ended(&self.shared, &peer, ended);
         let who = self.connection.who();
         for (key, own) in self.evidence.held() {
-            if let Some(details) = active.of_lock(&key.key) {
+            if let Some(details) = active.of_lock(key.bytes()) {
                 let rules = &details.rules;
                 let lease = (key, own.grant);
                 lost::left(&self.shared, &peer, &who, lease, rules, ended);

@@ -143,7 +143,7 @@ impl Client {
             })
         };
         let is_anothers = |target: &&Target| {
-            let key = DbKey::new(db, target.key.clone());
+            let key = DbKey::new(db, &target.key);
             let rules = active.rules(target.namespace);
             let lives = |lease: &Lease| {
                 let runs = lease.ends.is_none_or(|ends| ends > now);

@@ -83,7 +83,7 @@ pub(crate) fn unpromised(shared: &ProxyState, key: &DbKey, lease: &KeptLease, no
 fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
     shared.metrics.lapsed.inc();
     tracing::warn!(
-        key = %String::from_utf8_lossy(&key.key),
+        key = %String::from_utf8_lossy(key.bytes()),
         late_ms = clock::ms(late),
         "a lease ran out under its holder: {why}"
     );
@@ -92,7 +92,7 @@ fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
 /// Counts the outcome of a renewal.
 pub(crate) fn count_renewal(shared: &ProxyState, key: &DbKey, outcome: KeepAliveOutcome) {
     let active = shared.active.load();
-    if let Some(details) = active.of_lock(&key.key) {
+    if let Some(details) = active.of_lock(key.bytes()) {
         details.metrics.keep_alive.at(outcome).inc();
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn count_renewal(shared: &ProxyState, key: &DbKey, outcome: KeepAlive
 /// Counts whether replicas confirmed a renewal.
 pub(crate) fn count_confirmation(shared: &ProxyState, key: &DbKey, result: DurabilityResult) {
     let active = shared.active.load();
-    if let Some(details) = active.of_lock(&key.key) {
+    if let Some(details) = active.of_lock(key.bytes()) {
         details.metrics.durability(result);
     }
 }
@@ -127,12 +127,12 @@ pub(crate) fn last_mark_answered(shared: &ProxyState, lease: Undelivered, answer
 /// Counts what became of an undelivered grant.
 pub(crate) fn count_undelivered(shared: &ProxyState, lease: &Undelivered, outcome: UndeliveredOutcome) {
     let active = shared.active.load();
-    if let Some(details) = active.of_lock(&lease.key.key) {
+    if let Some(details) = active.of_lock(lease.key.bytes()) {
         details.metrics.undelivered.at(outcome).inc();
         if outcome == UndeliveredOutcome::Marked {
             tracing::info!(
                 namespace = %details.name,
-                key = %String::from_utf8_lossy(&lease.key.key),
+                key = %String::from_utf8_lossy(lease.key.bytes()),
                 "the client did not read that it was granted this lock: its repetition will be granted"
             );
         }
@@ -142,7 +142,7 @@ pub(crate) fn count_undelivered(shared: &ProxyState, lease: &Undelivered, outcom
 /// The holder of a lease is gone, and the lease expires by its TTL.
 pub(crate) fn holder_is_gone(shared: &ProxyState, key: &DbKey, active: &Active) {
     let lease = shared.mirror.lease(key);
-    let (Some(details), Some(lease)) = (active.of_lock(&key.key), lease) else {
+    let (Some(details), Some(lease)) = (active.of_lock(key.bytes()), lease) else {
         return;
     };
     details.metrics.holders_lost.inc();
@@ -151,7 +151,7 @@ pub(crate) fn holder_is_gone(shared: &ProxyState, key: &DbKey, active: &Active) 
     let left = lease.ends.map(|ends| ends.saturating_duration_since(now));
     tracing::info!(
         namespace = %details.name,
-        key = %String::from_utf8_lossy(&key.key),
+        key = %String::from_utf8_lossy(key.bytes()),
         fence = lease.fence.0,
         held_ms = ms(now.saturating_duration_since(lease.since)),
         ttl_ms = left.and_then(ms),
@@ -170,7 +170,7 @@ pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active
             return;
         }
     };
-    let Some(details) = active.of_lock(&key.key) else {
+    let Some(details) = active.of_lock(key.bytes()) else {
         return;
     };
     details.metrics.holders_lost.inc();
@@ -184,7 +184,7 @@ pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active
     shared.events.leave(entry);
     tracing::info!(
         namespace = %details.name,
-        key = %String::from_utf8_lossy(&key.key),
+        key = %String::from_utf8_lossy(key.bytes()),
         fence = fence.0,
         held_ms = ms(held),
         ttl_ms = ms(*within),
@@ -194,7 +194,7 @@ pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active
 
 /// A lease was changed or ended before its time, and not by a proxy.
 pub(crate) fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
-    let Some(details) = active.of_lock(&key.key) else {
+    let Some(details) = active.of_lock(key.bytes()) else {
         return;
     };
     details.metrics.bypass.inc();
@@ -210,7 +210,7 @@ pub(crate) fn expired(shared: &ProxyState, key: &DbKey, ended: &Transition, acti
     if ended.end == End::Lost {
         return lost(shared, key, ended, active);
     }
-    if let Some(details) = active.of_lock(&key.key) {
+    if let Some(details) = active.of_lock(key.bytes()) {
         count_hold(details, ended);
     }
     ran_out(shared, key, ended, active);
@@ -238,7 +238,7 @@ pub(crate) fn lost_meanwhile(shared: &ProxyState, key: &DbKey, over: &Transition
 }
 
 fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active, words: &str) {
-    let Some(details) = active.of_lock(&key.key) else {
+    let Some(details) = active.of_lock(key.bytes()) else {
         return;
     };
     details.metrics.leases_lost.inc();
@@ -252,7 +252,7 @@ fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Activ
     tracing::error!(
         %id,
         namespace = %details.name,
-        key = %spell(&key.key),
+        key = %spell(key.bytes()),
         holder = %who,
         fence = over.fence.0,
         held_ms,
@@ -268,11 +268,12 @@ fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Activ
 
 /// Counts a finding about how a client uses a lock, and logs it: one line for each kind, namespace and minute.
 pub fn observed(shared: &ProxyState, kind: Observation, key: DbKey, caller: Arc<Caller>, active: &Active) {
-    let Some(details) = active.of_lock(&key.key) else {
+    let Some(details) = active.of_lock(key.bytes()) else {
         return;
     };
     details.metrics.observations.at(kind).inc();
-    let example = Example { key: key.key.clone(), name: caller.name.clone(), client: caller.address };
+    let example =
+        Example { key: Bytes::copy_from_slice(key.bytes()), name: caller.name.clone(), client: caller.address };
     let folder = &shared.observations;
     if let Some(line) = folder.observed(&details.name, kind, example, Instant::now()) {
         line.log();

@@ -40,7 +40,7 @@ pub(crate) fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Inst
 /// The longest TTL that a lease of this lock may be promised now, in ms; `None` if nothing limits it.
 pub(crate) fn longest_ms(shared: &ProxyState, key: &DbKey, now: Instant) -> Option<u64> {
     let active = shared.active.load();
-    let longest = promise(active.of_lock(&key.key)?, shared, now)?.longest?;
+    let longest = promise(active.of_lock(key.bytes())?, shared, now)?.longest?;
     Some(longest.as_millis().try_into().unwrap_or(u64::MAX))
 }
 

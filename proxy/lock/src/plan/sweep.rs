@@ -38,7 +38,7 @@ impl SweepTerms {
     }
 
     /// The keep-alive of a lease that just got its TTL: as for one that is granted now. `None` if it has none.
-    pub fn kept(&self, db: u32, lock: &Bytes, lease: &RecordedLease) -> Option<IndexEntry> {
+    pub fn kept(&self, db: u32, lock: &[u8], lease: &RecordedLease) -> Option<IndexEntry> {
         let held = u64::try_from(lease.held.as_millis()).unwrap_or(u64::MAX);
         self.governed.kept.then(|| IndexEntry {
             offered: false,
@@ -46,7 +46,7 @@ impl SweepTerms {
             ttl_ms: self.governed.ttl_ms,
             keep_alive_ms: KeepAliveMs(self.keep_alive_ms.0.saturating_add(held)),
             outlive_ms: self.outlive_ms,
-            lock: lock.clone(),
+            lock: Bytes::copy_from_slice(lock),
         })
     }
 }

@@ -131,7 +131,7 @@ fn settled(command: Command, decision: Decision, rules: Rules) -> Settled {
 
 /// A lock of which this is known.
 pub(crate) fn lock(target: Target, facts: Facts) -> Lock {
-    let key = DbKey::new(0, target.key.clone());
+    let key = DbKey::new(0, &target.key);
     Lock::new(target, key, facts)
 }
 

@@ -11,7 +11,6 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use changes::KEYS_OF_A_RESTART;
 use lockwarden_console::admin::{Control, ControlError, Harm, Leap, NotReady, ReloadError, Weaker};
 use lockwarden_console::view;
@@ -438,9 +437,9 @@ impl Control for Controller {
             let text = "no namespace has this key, so it is no lock of this proxy";
             return Err(ControlError::NotFound(text.to_owned()));
         }
-        let key = DbKey::new(order.db, Bytes::copy_from_slice(key));
+        let key = DbKey::new(order.db, key);
         let fence = FencingToken(order.fence);
-        let shard = self.shared.shards.of_key(&key.key);
+        let shard = self.shared.shards.of_key(key.bytes());
         let orders = shard.and_then(|shard| self.upkeep.breaks(shard.backend.shard));
         let broken = match orders {
             Some(orders) => break_lease::order(&orders, key, fence, &order.reason),

@@ -46,7 +46,7 @@ impl Fold {
 
     /// Removes a lease from the mirror, and returns whether it was there.
     fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
-        let Some(shard) = self.shared.shards.of_key(&key.key) else {
+        let Some(shard) = self.shared.shards.of_key(key.bytes()) else {
             return false;
         };
         let is_there = shard.mirror.lease(key).is_some_and(|lease| lease.fence.0 == fence);

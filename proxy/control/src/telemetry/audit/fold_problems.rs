@@ -198,7 +198,7 @@ mod tests {
         }
         let lines = (0..MAX_PLACES + 10).filter(|n| {
             let mut entry = refused("", "A");
-            entry.key = DbKey::new(0, n.to_string().into());
+            entry.key = DbKey::new(0, n.to_string().as_bytes());
             folder.admit(&entry, now)
         });
         assert_eq!(lines.count(), MAX_PLACES + 10);

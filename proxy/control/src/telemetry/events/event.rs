@@ -412,7 +412,7 @@ impl Caller {
 /// A plain entry, for tests of code that reads events.
 pub fn example(key: &'static str) -> LockEvent {
     let now = Moment { at: Instant::now(), unix_ms: 1_790_000_000_000 };
-    let key = DbKey::new(0, Bytes::from_static(key.as_bytes()));
+    let key = DbKey::new(0, key.as_bytes());
     let happened = EventKind::Contended { own: false };
     LockEvent {
         command: "setnx",

@@ -152,7 +152,7 @@ impl Listing {
 }
 
 pub(super) fn entry(key: &DbKey, lease: &KeptLease) -> IndexEntry {
-    IndexEntry::of(&lease.renewal, key.db)
+    IndexEntry::of(&lease.renewal, key.db())
 }
 
 fn ms(time: Duration) -> i64 {

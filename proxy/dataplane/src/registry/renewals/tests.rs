@@ -12,7 +12,7 @@ fn holder(session: u64) -> Holder {
 }
 
 fn key(name: &'static str) -> DbKey {
-    DbKey::new(0, Bytes::from_static(name.as_bytes()))
+    DbKey::new(0, name.as_bytes())
 }
 
 /// Adds a lease of 3 s, or of as many ms as are said.
@@ -23,7 +23,7 @@ fn add(kept: &Renewals, session: u64, name: &'static str, grant: u8, now: Instan
 fn add_for(kept: &Renewals, session: u64, name: &'static str, (grant, ttl_ms): (u8, u64), now: Instant) -> DbKey {
     let key = key(name);
     let renewal = Renewal {
-        lock: key.key.clone(),
+        lock: Bytes::copy_from_slice(key.bytes()),
         grant: Grant([grant; 16]),
         ttl_ms: TtlMs(ttl_ms),
         grace_ms: 0,
@@ -39,7 +39,7 @@ fn add_for(kept: &Renewals, session: u64, name: &'static str, (grant, ttl_ms): (
 fn add_of_client(kept: &Renewals, session: u64, name: &'static str, now: Instant) -> DbKey {
     let key = key(name);
     let renewal = Renewal {
-        lock: key.key.clone(),
+        lock: Bytes::copy_from_slice(key.bytes()),
         grant: Grant([1; 16]),
         ttl_ms: TtlMs(3000),
         grace_ms: 0,
@@ -61,7 +61,7 @@ fn written(work: &IndexWork) -> Vec<String> {
 /// The leases that are due, by name.
 fn due(kept: &Renewals, now: Instant, most: usize) -> Vec<String> {
     let taken = kept.take_due(now, most).into_iter();
-    let name = |(key, _): (DbKey, KeptLease)| String::from_utf8_lossy(&key.key).into_owned();
+    let name = |(key, _): (DbKey, KeptLease)| String::from_utf8_lossy(key.bytes()).into_owned();
     taken.map(name).collect()
 }
 

@@ -24,7 +24,7 @@ impl Client {
         operation: Option<Operation>,
         active: &Active,
     ) -> LockEvent {
-        let key = DbKey::new(self.connection.db(), target.key.clone());
+        let key = DbKey::new(self.connection.db(), &target.key);
         let what = (command, operation);
         self.entry_at(Moment::now(), happened, target, key, what, active)
     }

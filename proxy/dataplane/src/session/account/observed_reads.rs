@@ -53,7 +53,7 @@ impl Session {
             let question = OwnRequest::GrantOf { lock: &target.key, companion_prefix: &active.companion_prefix };
             self.transport.inquire(&question, Look::ReadGrant);
             self.client.connection.unsettled += 1;
-            keys.push((DbKey::new(self.client.connection.db(), target.key), 0));
+            keys.push((DbKey::new(self.client.connection.db(), &target.key), 0));
         }
         if name.eq_ignore_ascii_case(b"MGET") {
             place_in_reply(&mut keys, &pass);
@@ -74,7 +74,7 @@ impl Client {
         let now = Instant::now();
         for ((key, place), grant) in keys.into_iter().zip(grants) {
             // A SELECT before it may still have been on its way when this was sent.
-            let key = DbKey::new(self.connection.selected, key.key);
+            let key = DbKey::new(self.connection.selected, key.bytes());
             let read = match &value {
                 Value::Array(items) => items.get(place),
                 single => Some(single),
@@ -98,7 +98,7 @@ fn place_in_reply(keys: &mut SmallVec<[(DbKey, usize); 1]>, pass: &PassThrough<'
     let request = decoder.request(pass.frame());
     let mut next = 1;
     for (key, place) in keys {
-        while next < request.len() && request.arg(next) != &key.key[..] {
+        while next < request.len() && request.arg(next) != key.bytes() {
             next += 1;
         }
         *place = next - 1;

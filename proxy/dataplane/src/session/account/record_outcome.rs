@@ -288,7 +288,7 @@ impl Client {
             let target = Target { namespace: allowed.lock.target.namespace, key: adopted.key.clone() };
             let lock = Lock {
                 target: &target,
-                key: &DbKey::new(allowed.lock.key.db, adopted.key.clone()),
+                key: &DbKey::new(allowed.lock.key.db(), &adopted.key),
                 grant: allowed.lock.grant().map(|grant| grant.further(adopted.count)),
             };
             account(self, adopted.place, &adopted.answer, lock);
@@ -316,7 +316,7 @@ impl Client {
             _ => {}
         }
         tracing::warn!(
-            key = %spell(&key.key),
+            key = %spell(key.bytes()),
             fence = lease.fence.0,
             held_ms,
             "a lease and its record are gone: they were evicted or deleted on Redis itself"
@@ -330,7 +330,7 @@ impl Client {
             return;
         }
         if let Some(version) = one.answer.later {
-            self.met_later_record(&one.key.key, version);
+            self.met_later_record(one.key.bytes(), version);
         }
         // Before what the session remembers of its lapsed lease is replaced.
         let mut overlap = self.would_be_refused(one, active, now);
@@ -406,7 +406,7 @@ impl Client {
     }
 
     /// The lock's record was written by a later version: that is logged once.
-    fn met_later_record(&self, key: &Bytes, version: u8) {
+    fn met_later_record(&self, key: &[u8], version: u8) {
         if self.shared.later_records.met(version) {
             tracing::warn!(
                 key = %spell(key),

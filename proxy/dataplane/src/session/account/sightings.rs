@@ -95,9 +95,9 @@ impl Client {
             self.may_hold_until_ms = 0;
         }
         let db = self.connection.db();
-        let holds = |(key, own): &(&DbKey, &Own)| key.db == db && own.ends.is_none_or(|ends| ends > now);
+        let holds = |(key, own): &(&DbKey, &Own)| key.db() == db && own.ends.is_none_or(|ends| ends > now);
         let held = self.evidence.latest().filter(holds);
-        let under: SmallVec<[Bytes; 1]> = held.map(|(key, _)| key.key.clone()).collect();
+        let under: SmallVec<[Bytes; 1]> = held.map(|(key, _)| Bytes::copy_from_slice(key.bytes())).collect();
         let discovery = &self.shared.discovery;
         let may_hold = self.may_hold_until_ms != 0 || !under.is_empty();
         let is_known = |key: &[u8]| discovery.is_written_under_a_lock(db, key);
@@ -209,11 +209,11 @@ impl Client {
         }
         let at_ms = now_ms();
         let mut doings = doings(command, at_ms).into_iter();
-        let known = doings.find(|(key, _)| *key == lock.key);
+        let known = doings.find(|(key, _)| *key == lock.bytes());
         let did = match (&answer.outcome, known.map(|(_, did)| did)) {
             (_, Some(Did::Store { .. })) | (Outcome::Ungoverned | Outcome::Unrecorded, None) => return,
             (Outcome::Granted(granted), known) => {
-                discovery.follow(lock.db, &lock.key);
+                discovery.follow(lock.db(), lock.bytes());
                 let script = || {
                     let stored = granted.old.as_deref().unwrap_or_default();
                     (Spelling::Script, Stored::of(stored))
@@ -259,7 +259,7 @@ impl Client {
                 _,
             ) => return,
         };
-        self.leave(at_ms, lock.db, What::Did(smallvec![(lock.key.clone(), did)]));
+        self.leave(at_ms, lock.db(), What::Did(smallvec![(Bytes::copy_from_slice(lock.bytes()), did)]));
     }
 
     /// Whether it calls, by its name, a script whose text was not seen.

@@ -45,7 +45,7 @@ impl Session {
     fn mark(&mut self, locks: &[Target], was: bool, active: &Active) {
         let now = Instant::now();
         for lock in locks {
-            let key = DbKey::new(self.client.connection.db(), lock.key.clone());
+            let key = DbKey::new(self.client.connection.db(), &lock.key);
             self.client.evidence.unwitnessed(&key);
             let mirror = &self.client.shared.mirror;
             mirror.apply(&key, LeaseEvent::Unwitnessed, now);
@@ -88,7 +88,7 @@ impl Session {
         };
         let active = self.client.active();
         for (lock, _) in locks.iter().zip(marked).filter(|(_, one)| *one == Value::Integer(1)) {
-            let key = DbKey::new(self.client.connection.selected, lock.key.clone());
+            let key = DbKey::new(self.client.connection.selected, &lock.key);
             let caller = self.client.caller();
             effects::observed(&self.client.shared, Observation::EndUnseen, key, caller, &active);
         }

@@ -291,7 +291,7 @@ impl Session {
             self.settled(inbox).await?;
             let db = self.client.connection.db();
             for word in words.iter().filter(|word| is_lock(word)) {
-                let key = DbKey::new(db, word.clone());
+                let key = DbKey::new(db, word);
                 if self.client.connection.watch.add_lock(&key) {
                     self.client.shared.watched_keys.add(&key);
                 }

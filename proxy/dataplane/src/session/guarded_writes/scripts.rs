@@ -5,7 +5,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::vocabulary::GuardUnchecked;
 use lockwarden_lock::classify::Class;
@@ -123,7 +122,7 @@ impl Client {
         };
         let (db, now) = (self.connection.db(), Instant::now());
         let writer = |lock: &Vec<u8>| {
-            let key = DbKey::new(db, Bytes::copy_from_slice(lock));
+            let key = DbKey::new(db, lock);
             let own = self.evidence.own(&key, now).map(|own| own.grant);
             let namespace = active.namespaces.find(lock);
             (own, namespace.map(|namespace| active.rules(namespace)))

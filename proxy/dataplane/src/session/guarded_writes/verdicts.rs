@@ -127,7 +127,7 @@ impl Client {
 
     /// The fencing token of this connection's latest lease, if that had one.
     fn own_fence(&self, lock: &[u8], head: Option<&RecordHead>) -> Option<FencingToken> {
-        let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
+        let key = DbKey::new(self.connection.db(), lock);
         let remembered = self.evidence.own(&key, Instant::now());
         let is_own = |head: &&RecordHead| head.session == self.connection.peer().session;
         let fence = remembered.map(|own| own.fence);
@@ -153,7 +153,7 @@ impl Client {
             };
             let namespace = active.namespaces.find(lock);
             let rules = namespace.map(|namespace| active.rules(namespace));
-            let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
+            let key = DbKey::new(self.connection.db(), lock);
             let writer = Writer {
                 session: who.session,
                 identity: rules.map_or(who.client, |rules| who.identity(&rules)),

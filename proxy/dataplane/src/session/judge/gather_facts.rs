@@ -31,7 +31,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let key = DbKey::new(self.client.connection.db(), key);
+        let key = DbKey::new(self.client.connection.db(), &key);
         let now = Instant::now();
         self.client.takes_over(&key, now);
         let own = self.client.evidence.own(&key, now);
@@ -90,7 +90,7 @@ impl Client {
         if self.shared.jobs.is_empty() {
             return None;
         }
-        let key = &DbKey::new(self.connection.db(), target.key.clone());
+        let key = &DbKey::new(self.connection.db(), &target.key);
         let own = self.evidence.own(key, Instant::now()).map(|own| own.grant);
         if !self.shared.jobs.has(key, own) {
             return None;
@@ -107,7 +107,7 @@ impl Client {
         let targets = command.targets().into_iter().enumerate();
         targets
             .map(|(index, target)| {
-                let key = DbKey::new(db, target.key.clone());
+                let key = DbKey::new(db, &target.key);
                 if acquires {
                     self.evidence.attempted(&key, now);
                 }

@@ -139,7 +139,7 @@ impl Session {
         let process = self.client.shared.processes.of(&holder).await;
         tracing::debug!(client = %self.client.peer, ?own, ?process, "looked up who is who");
         if process != Process::Pending {
-            let step = identify(&asked_about.lock.key.key, back.grant, process, &active.companion_prefix);
+            let step = identify(asked_about.lock.key.bytes(), back.grant, process, &active.companion_prefix);
             self.execute(inbox, &step).await?;
         }
         Ok(())

@@ -198,17 +198,17 @@ impl Session {
         for (at, grant) in answers.new_grants(locks) {
             let Allowed { lock, .. } = &locks[at];
             // The proxy sends no SELECT over a client's connection.
-            if lock.key.db != db {
+            if lock.key.db() != db {
                 continue;
             }
             let prefix = &active.companion_prefix;
-            let step = plan::give_back(&lock.key.key, grant, prefix);
+            let step = plan::give_back(lock.key.bytes(), grant, prefix);
             self.transport.execute(&step, Form::Text, Look::Answer, Muted::Yes);
             let answer = self.answer(inbox).await?;
             let Some(became) = self.client.read_gave_back(&answer) else {
                 tracing::warn!(
                     namespace = %active.namespace(namespace).name,
-                    key = %String::from_utf8_lossy(&lock.key.key),
+                    key = %String::from_utf8_lossy(lock.key.bytes()),
                     client = %self.client.peer,
                     error = %String::from_utf8_lossy(&answer).trim_end(),
                     "a lock that too few replicas confirmed could not be given back: it goes by its TTL, and its client is closed"

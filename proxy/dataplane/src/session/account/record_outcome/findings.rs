@@ -143,7 +143,7 @@ impl Client {
         if active.namespaces.find(lock).is_none() {
             return;
         }
-        let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
+        let key = DbKey::new(self.connection.db(), lock);
         let is_found = match verdict {
             Verdict::Holder => self.evidence.overran(&key),
             // A connection without a lease of its own gets this verdict for that debt alone.
@@ -162,7 +162,7 @@ impl Client {
 
     /// Counts a finding, and logs it.
     pub(super) fn observed(&mut self, kind: Observation, target: &Target, active: &Active) {
-        let key = DbKey::new(self.connection.db(), target.key.clone());
+        let key = DbKey::new(self.connection.db(), &target.key);
         effects::observed(&self.shared, kind, key, self.caller(), active);
     }
 
@@ -172,7 +172,7 @@ impl Client {
         let (active, now) = (self.active(), Instant::now());
         let mut outlived = Vec::new();
         for (key, own) in self.evidence.held() {
-            let Some(namespace) = active.namespaces.find(&key.key) else {
+            let Some(namespace) = active.namespaces.find(key.bytes()) else {
                 continue;
             };
             let ceiling = active.namespace(namespace).ceiling_ms();
@@ -183,7 +183,7 @@ impl Client {
             });
             let is_held = current.is_some_and(|lease| lease.grant == own.grant && !lease.unwitnessed);
             if longer && is_held {
-                let key = key.key.clone();
+                let key = Bytes::copy_from_slice(key.bytes());
                 outlived.push(Target { namespace, key });
             }
         }

@@ -54,7 +54,7 @@ impl Client {
         };
         let ran_out = ran_out.then_some(now);
         self.evidence.granted(one.key.clone(), own, ran_out);
-        self.has_taken_a_lock(one.key.db);
+        self.has_taken_a_lock(one.key.db());
         let event = LeaseEvent::Granted { grant, fence: granted.fence, session: who.session, ttl: one.left(ttl) };
         let ended = self.shared.mirror.apply(one.key, event, now);
         if active.generation.asks_holdings()

@@ -257,7 +257,7 @@ fn follows(shared: &Arc<ProxyState>, (words, key): (&[&str], &str), outcome: &Ou
 /// The events of each case: those between two marks.
 fn events(heard: mpsc::Receiver<LockEvent>) -> impl Iterator<Item = String> {
     let mut heard = heard.into_iter();
-    let is_mark = |event: &LockEvent| &event.key.key[..] == MARK.as_bytes();
+    let is_mark = |event: &LockEvent| event.key.bytes() == MARK.as_bytes();
     std::iter::from_fn(move || {
         heard.by_ref().find(is_mark)?;
         let of_case = heard.by_ref().take_while(|event| !is_mark(event));
@@ -282,7 +282,7 @@ async fn a_process_that_was_found_while_a_grant_was_on_its_way_is_added_to_the_r
     let accounted = client.account(&flight, &answers, &active, (0, Moment::now()));
     accounted.expect("the answer fits");
     let waiting = peer.take_unidentified();
-    let keys: Vec<&[u8]> = waiting.iter().map(|(key, _)| &key.key[..]).collect();
+    let keys: Vec<&[u8]> = waiting.iter().map(|(key, _)| key.bytes()).collect();
     assert_eq!(keys, [b"lock:a"]);
 }
 
