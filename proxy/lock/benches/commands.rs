@@ -257,7 +257,7 @@ fn holder() -> Facts {
         own: Some(Own {
             grant: Grant([9; 16]),
             fence: FencingToken(7),
-            stored: stored_form(&Bytes::from_static(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2")),
+            stored: stored_form(&Bytes::from_static(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2")).into(),
             ends: None,
             asked_end: None,
             lapsed: None,

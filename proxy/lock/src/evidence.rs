@@ -14,7 +14,7 @@ pub use crate::db_key::DbKey;
 pub use attempts::{ATTEMPTS_WINDOW, MAX_TRIED};
 
 use crate::db_key::DbMap;
-use crate::token::{FencingToken, Grant, OwnerToken, StoredToken, ValueHash, looks_like_deadline};
+use crate::token::{FencingToken, Grant, KeptToken, OwnerToken, StoredToken, ValueHash, looks_like_deadline};
 use attempts::Attempts;
 
 /// How long a connection's expired lease is remembered.
@@ -37,7 +37,7 @@ pub struct Own {
     /// Its fencing token; 0 until the reply has arrived (inside MULTI).
     pub fence: FencingToken,
     /// The value that was stored.
-    pub stored: StoredToken,
+    pub stored: KeptToken,
     /// When it ends, as far as this proxy knows; `None` without a TTL.
     pub ends: Option<Instant>,
     /// When the requested TTL is over, if one was requested: later than `ends` if it was shortened.
@@ -197,7 +197,7 @@ impl Evidence {
     }
 
     /// Its lease continues with another end, and perhaps another value.
-    pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<StoredToken>) {
+    pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<KeptToken>) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
             (own.ends, own.unwitnessed) = (ends, false);
             if let Some(stored) = stored {
@@ -405,7 +405,7 @@ mod tests {
         Own {
             grant: Grant([byte; 16]),
             fence: FencingToken(1),
-            stored: stored_form(&Bytes::from_static(b"v")),
+            stored: stored_form(&Bytes::from_static(b"v")).into(),
             ends: None,
             asked_end: None,
             lapsed: None,

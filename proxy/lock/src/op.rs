@@ -465,7 +465,7 @@ impl LockOp {
         }
     }
 
-    /// The TTL that it requests, if it requests one of its own.
+    /// The TTL that it requests. A script with unknown effect is assumed to request one that only it knows.
     pub fn asked_ttl(&self) -> AskedTtl {
         match self {
             LockOp::Acquire { ttl, .. }
@@ -473,7 +473,33 @@ impl LockOp {
             | LockOp::AcquireAll { ttl, .. }
             | LockOp::Store { ttl, .. }
             | LockOp::Extend { ttl, .. } => *ttl,
-            LockOp::Release { .. } | LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => AskedTtl::None,
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } => AskedTtl::None,
+            LockOp::Wrapped { .. } => AskedTtl::Keep,
+        }
+    }
+
+    /// Whether it does nothing in some states of the lock, in which a plain command would do something.
+    pub fn is_conditional(&self) -> bool {
+        match self {
+            LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } => true,
+            LockOp::Store { only_if_exists, .. } => *only_if_exists,
+            LockOp::Extend { condition, .. } => *condition != ExpireCondition::Always,
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } => false,
+            // Only the script knows.
+            LockOp::Wrapped { .. } => true,
+        }
+    }
+
+    /// Whether the application sent a script.
+    pub fn is_scripted(&self) -> bool {
+        match self {
+            LockOp::Take { .. } | LockOp::Wrapped { .. } => true,
+            LockOp::Acquire { reply, .. } => matches!(reply, AcquireReply::Scripted(_)),
+            LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. } => self.comparison().is_some_and(|with| with.by == ComparedBy::Script),
         }
     }
 

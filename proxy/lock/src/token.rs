@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
+use triomphe::ThinArc;
 use twox_hash::XxHash3_64;
 
 use crate::record::MAX_STORED_TOKEN;
@@ -76,6 +77,29 @@ impl Deref for StoredToken {
 impl fmt::Debug for StoredToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StoredToken({} bytes)", self.0.len())
+    }
+}
+
+/// A stored token that is kept as long as its lease: one pointer to bytes of its own, which never keep a client's buffer
+/// alive.
+#[derive(Clone)]
+pub struct KeptToken(ThinArc<(), u8>);
+
+impl From<StoredToken> for KeptToken {
+    fn from(token: StoredToken) -> KeptToken {
+        KeptToken(ThinArc::from_header_and_slice((), &token))
+    }
+}
+
+impl PartialEq<StoredToken> for KeptToken {
+    fn eq(&self, other: &StoredToken) -> bool {
+        self.0.slice == other[..]
+    }
+}
+
+impl fmt::Debug for KeptToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeptToken({} bytes)", self.0.slice.len())
     }
 }
 

@@ -7,7 +7,7 @@ use lockwarden_resp::put_request;
 use super::Plan;
 use super::step::Step;
 use crate::companion::{companion_key, key_beside};
-use crate::op::{Command, ComparedBy, LockCommand, LockOp};
+use crate::op::{Command, LockCommand, LockOp};
 use crate::scripts::{self, Script};
 use crate::table;
 
@@ -40,7 +40,7 @@ impl Needs {
             LockOp::ReleaseMany { .. } => &scripts::RELEASE_MANY,
             LockOp::Wrapped { .. } => &scripts::WRAP,
         };
-        let own = match is_scripted(&command.op) {
+        let own = match command.op.is_scripted() {
             true => scripted(command),
             false => command.name,
         };
@@ -120,22 +120,6 @@ fn scripted(command: &LockCommand) -> &'static str {
 /// The commands of scripts that release a lock, or extend it by a command that no step uses by itself.
 const COMES_TO: [&str; 3] = ["del", "unlink", "expire"];
 
-/// Whether the application sent a script, which Redis itself does not examine when it is queued.
-fn is_scripted(op: &LockOp) -> bool {
-    match op {
-        LockOp::Take { .. } | LockOp::Wrapped { .. } => true,
-        LockOp::Acquire { reply, .. } => matches!(reply, crate::op::AcquireReply::Scripted(_)),
-        LockOp::AcquireAll { .. }
-        | LockOp::Store { .. }
-        | LockOp::Extend { .. }
-        | LockOp::Release { .. }
-        | LockOp::ReleaseMany { .. } => {
-            let by = op.comparison().map(|comparison| comparison.by);
-            by == Some(ComparedBy::Script)
-        }
-    }
-}
-
 /// A write that changes nothing, queued in a MULTI block before a step. For Redis, a script is neither a write nor
 /// needs memory until it runs, and by then the rest of the block has been executed. So this write shows Redis the kind
 /// of the application's own command, and Redis refuses it when it is queued, or the block when it is executed.
@@ -151,7 +135,7 @@ impl Guard {
     /// The guard that a command's step needs; `script` is the text of the application's script, if it sent one. `None`
     /// for a text without flags, which Redis accepts in any case.
     pub fn of(command: &LockCommand, script: Option<&[u8]>) -> Option<Guard> {
-        if is_scripted(&command.op) {
+        if command.op.is_scripted() {
             return by_flags(script?);
         }
         match &command.op {

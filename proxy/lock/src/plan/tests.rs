@@ -122,7 +122,7 @@ fn own(stored: &'static str) -> Own {
     Own {
         grant: Grant([9; 16]),
         fence: FencingToken(7),
-        stored: OwnerToken::copy_of(stored.as_bytes()).stored_form(),
+        stored: OwnerToken::copy_of(stored.as_bytes()).stored_form().into(),
         ends: None,
         asked_end: None,
         lapsed: None,

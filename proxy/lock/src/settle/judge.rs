@@ -6,7 +6,7 @@ use super::{Circumstances, Judged, Lock, Said};
 use crate::decision::{Decide, Decision, Operation, Proofs, Question, TakeOverRule, Traits, Verdict, WhoAsks};
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
-use crate::op::{AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, LockOp, OpaqueKind, Target};
+use crate::op::{AskedTtl, Command, Comparison, LockOp, OpaqueKind, Target};
 use crate::rules::{Mode, Rules};
 use crate::time::AskedMs;
 use crate::token::{FencingToken, looks_like_deadline, stored_form};
@@ -107,7 +107,7 @@ fn question<'a>(
 ) -> Question<'a> {
     let token = command.owner_token(index);
     let (asked, conditional, scripted) = match command {
-        Command::Lock(command) => traits(&command.op),
+        Command::Lock(command) => (command.op.asked_ttl(), command.op.is_conditional(), command.op.is_scripted()),
         Command::Opaque(command) => (AskedTtl::None, false, command.kind == OpaqueKind::Script),
     };
     // For a policy, an extension with neither TTL nor value is PERSIST, with or without a comparison.
@@ -133,7 +133,7 @@ fn question<'a>(
         ttl_ms: ttl_ms.map(AskedMs),
         proofs: Proofs::NONE
             .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
-            .with_if(own.is_some_and(|own| token.is_some_and(|t| stored_form(t) == own.stored)), Proofs::TOKEN)
+            .with_if(own.is_some_and(|own| token.is_some_and(|t| own.stored == stored_form(t))), Proofs::TOKEN)
             .with_if(facts.seen.is_some(), Proofs::OBSERVED)
             .with_if(facts.same_identity, Proofs::IDENTITY),
         traits: Traits::NONE
@@ -153,26 +153,4 @@ fn question<'a>(
         client: circumstances.client,
         now: circumstances.time,
     }
-}
-
-/// The requested TTL of an operation, whether it is conditional, and whether a script requests it.
-fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
-    match op {
-        LockOp::Acquire { ttl, reply, .. } => (*ttl, true, matches!(reply, AcquireReply::Scripted(_))),
-        LockOp::Take { ttl, .. } => (*ttl, true, true),
-        LockOp::AcquireAll { ttl, .. } => (*ttl, true, false),
-        LockOp::Store { ttl, only_if_exists, .. } => (*ttl, *only_if_exists, false),
-        LockOp::Extend { ttl, condition, comparison, .. } => {
-            (*ttl, *condition != ExpireCondition::Always, is_scripted(comparison))
-        }
-        LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
-        LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
-        // Only the script knows which TTL it will request; it is assumed to request one.
-        LockOp::Wrapped { .. } => (AskedTtl::Keep, true, true),
-    }
-}
-
-fn is_scripted(comparison: &Option<Comparison>) -> bool {
-    let by = comparison.as_ref().map(|comparison| comparison.by);
-    by == Some(ComparedBy::Script)
 }

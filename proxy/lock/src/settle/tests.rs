@@ -196,7 +196,7 @@ fn an_owner_token_proves_to_a_policy_however_long_it_is() {
         let own = |stored| Own {
             grant: Grant([1; 16]),
             fence: FencingToken(1),
-            stored: stored_form(stored),
+            stored: stored_form(stored).into(),
             ends: None,
             asked_end: None,
             lapsed: None,

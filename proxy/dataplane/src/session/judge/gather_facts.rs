@@ -143,7 +143,7 @@ impl Client {
             let own = Own {
                 grant: lease.grant,
                 fence: lease.fence,
-                stored: StoredToken::default(),
+                stored: StoredToken::default().into(),
                 ends: lease.ends,
                 asked_end: None,
                 lapsed: None,

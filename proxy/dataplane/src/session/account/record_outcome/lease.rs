@@ -45,7 +45,7 @@ impl Client {
         let own = Own {
             grant,
             fence: granted.fence,
-            stored: stored_form(value),
+            stored: stored_form(value).into(),
             ends: ttl.map(|ttl| one.sent(now) + ttl),
             asked_end: asked_end(granted.asked_ms, now),
             lapsed: None,
@@ -171,7 +171,7 @@ impl Client {
         let ttl = ttl_ms.span();
         let ends = ttl.map(|ttl| one.sent(now) + ttl);
         if own {
-            self.evidence.extended(one.key, ends, one.stored.map(stored_form));
+            self.evidence.extended(one.key, ends, one.stored.map(|value| stored_form(value).into()));
         }
         let event = LeaseEvent::Extended { ttl: one.left(ttl) };
         self.shared.mirror.apply(one.key, event, now);
