@@ -28,11 +28,11 @@ use lockwarden_control::config::Overrides;
 use lockwarden_control::net::listener::Arrival;
 use lockwarden_control::text::escape::readable_lines;
 
-use crate::terminal::complain;
+use crate::terminal::{self, complain};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::app;
 use crate::app::control::Source;
+use crate::app::{self, exit_code};
 
 /// Makes the locks of legacy applications safe: a proxy in front of Redis.
 #[derive(Debug, Parser)]
@@ -155,7 +155,7 @@ pub(crate) fn main() -> ExitCode {
         complain!("{}", text.trim_end());
         std::process::exit(error.exit_code());
     });
-    match cli.command {
+    let end = match cli.command {
         Command::Run { settings, takeover } => {
             let arrival = match takeover {
                 true => Arrival::TakingOver,
@@ -183,5 +183,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Man(args) => generate::man(&args, Cli::command()),
         Command::Version(args) => version::version(&args),
         Command::CompilePolicies(args) => generate::compile_policies(&args),
+    };
+    match end == ExitCode::SUCCESS && terminal::has_lost() {
+        true => exit_code::configuration(),
+        false => end,
     }
 }

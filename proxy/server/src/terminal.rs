@@ -18,15 +18,33 @@ macro_rules! say {
 pub(crate) use {complain, say};
 
 use std::fmt;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockwarden_control::text::escape::readable_lines;
 
-#[expect(clippy::print_stderr, reason = "what is odd was spelled")]
+/// Something could not be written to standard output.
+static LOST: AtomicBool = AtomicBool::new(false);
+
 pub(crate) fn to_stderr(words: fmt::Arguments<'_>) {
-    eprintln!("{}", readable_lines(&words.to_string()));
+    // If this fails, there is nowhere to say so.
+    let _ = writeln!(io::stderr(), "{}", readable_lines(&words.to_string()));
 }
 
-#[expect(clippy::print_stdout, reason = "what is odd was spelled")]
 pub(crate) fn to_stdout(words: fmt::Arguments<'_>) {
-    println!("{}", readable_lines(&words.to_string()));
+    match writeln!(io::stdout(), "{}", readable_lines(&words.to_string())) {
+        Ok(()) => {}
+        // The reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            if !LOST.swap(true, Ordering::Relaxed) {
+                complain!("lockwarden: cannot write the answer: {error}");
+            }
+        }
+    }
+}
+
+/// Whether a part of the output was lost.
+pub(crate) fn has_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
 }

@@ -1,7 +1,9 @@
 //! All errors of a bad configuration are reported, with line and field, and nothing is half-started.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::net::TcpListener;
+use std::process::Stdio;
 
 use lockwarden_tests::{Finished, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for};
 
@@ -39,6 +41,23 @@ fn usual() -> ProxyBuilder {
 fn a_good_configuration_passes_the_check() {
     let end = told("check", &usual().text(), &[]);
     assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_ends_no_check_and_a_full_disk_is_told() {
+    let directory = tempfile::tempdir().expect("a directory for the configuration");
+    let config = directory.path().join("good.toml");
+    fs::write(&config, usual().text()).expect("the directory is ours");
+    let (reader, closed) = io::pipe().expect("a pipe");
+    drop(reader);
+    let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+    for (stdout, code, said) in [
+        (Stdio::from(closed), 0, ""),
+        (Stdio::from(full), 2, "lockwarden: cannot write the answer: No space left on device (os error 28)\n"),
+    ] {
+        let end = lockwarden(&["check", "--config"]).arg(&config).stdout(stdout).output().expect("it runs");
+        assert_eq!((end.status.code(), &*String::from_utf8_lossy(&end.stderr)), (Some(code), said));
+    }
 }
 
 #[test]

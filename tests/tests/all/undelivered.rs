@@ -257,6 +257,8 @@ fn an_acquire_that_meets_its_own_value_is_tried_once_more_and_no_other_is() {
     let holder = proxy.client_from("127.18.13.1");
     holder.sends(ACQUIRE).gets("+OK");
     holder.sends("PING").gets("+PONG");
+    // That is a step of the proxy's own, which would be counted as well.
+    wait_for("the holder's process", || redis.record("lock:job").is_some_and(|record| record.process_is_known()));
     let (pooled, other) = (proxy.client_from("127.18.13.1"), proxy.client_from("127.18.13.2"));
     for (client, line, tries) in [
         // Her connection may be about to end, as far as the proxy can tell.
