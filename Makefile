@@ -106,11 +106,7 @@ test: setup ## run every test that needs no foreign client; some: ONLY="wire:: b
 	@.ci/setup.sh --tests
 	cargo build $(locked) --workspace --bins --tests --examples
 	cargo test $(locked) --manifest-path tests/wakeups/Cargo.toml --target-dir $(built)/wakeups
-	$(if $(ONLY),cargo test $(locked) --workspace --no-fail-fast -- $(ONLY),.ci/test-in-two.sh $(waiting))
-
-# Files whose tests wait most of the time, for a failover or the end of a TTL: half of the time of all tests, and a fifth of the work.
-waiting := aftermath:: cluster_front:: cluster_nodes:: connection_age:: durable:: failing_over:: failing_policies:: following:: history:: \
-	holder_lost:: jobs:: keep_alive:: keep_alive_all:: late_ttls:: managed:: prefixes:: primaries:: sentinels:: stalling:: unix_sockets::
+	cargo test $(locked) --workspace --no-fail-fast -- $(ONLY)
 
 test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valkey 9.1; some: SERVERS="redis-6.2 valkey-9.1"
 	cargo build $(locked) --workspace --bins --tests --examples

@@ -210,7 +210,8 @@ mod tests {
         let child_of_ours = Running::of(child.id()).expect("it waits for its input");
         let ours = Running::of(std::process::id()).expect("this one runs");
         let lineage = child_of_ours.lineage();
-        assert!(lineage.is_whole);
+        // The tests may run within many shells.
+        assert!(lineage.is_whole || lineage.processes.len() > MAX_ANCESTORS);
         assert_eq!(lineage.processes[..2], [child_of_ours.clone(), ours]);
         assert!(child_of_ours.is_alive());
         drop(child.stdin.take());
