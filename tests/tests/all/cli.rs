@@ -105,6 +105,8 @@ fn a_list_is_narrowed_as_it_was_asked_for() {
     };
     assert_eq!(keys(&["--namespace", "stock"]), ["stock:a"]);
     assert_eq!(keys(&["--contains", "k:b"]), ["lock:b"]);
+    assert_eq!(keys(&["--pattern", "*:[ab]", "--namespace", "locks"]), ["lock:a", "lock:b"]);
+    assert_eq!(keys(&["--application", "nobody"]), Vec::<String>::new());
     assert_eq!(keys(&["--limit", "1"]).len(), 2, "one lock, and how many more");
     // Nothing is wrong, so a script that asks for problems goes on; then something is.
     let said = says(&proxy, &["locks", "list", "--problems"], 0);
