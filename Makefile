@@ -191,6 +191,11 @@ check-dependencies: setup ## licences, sources and duplicates of the dependencie
 	@.ci/check-dependencies.sh
 
 # It counts on the test build, which `make test` has made before: nothing is built twice for it.
+mutants: setup ## plant faults in a crate, one at a time, and list those that its own tests do not catch: CRATE=lockwarden-resp SHARD=1/40
+	@command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
+	@git diff --quiet || { echo 'commit first: the faults are planted in this tree'; exit 1; }
+	cargo mutants --in-place --package $(or $(CRATE),lockwarden-lock) --shard $(or $(SHARD),1/130) --output target --cargo-test-arg=--lib
+
 check-budget: setup ## does a command, a start, a connection and a lock cost what docs/performance.md says? UPDATE_DOCS=1 writes the new numbers
 	cargo build $(locked) --workspace --bins --tests --examples
 	$(built)/debug/examples/budget

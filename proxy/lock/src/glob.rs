@@ -140,11 +140,6 @@ impl Glob {
         }
     }
 
-    /// The pattern as it was written.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.pattern
-    }
-
     /// Sample keys that this pattern matches, to compare it with others: each star as several texts, each class and `?`
     /// as every byte that it takes. At most [`MAX_EXAMPLES`]; none if nothing matches.
     pub fn examples(&self) -> Vec<Vec<u8>> {

@@ -69,8 +69,47 @@ fn the_literal_prefix_ends_at_the_first_wildcard_and_has_no_escapes() {
         ("lock:[0-9]", "lock:"),
     ] {
         assert_eq!(glob(pattern).literal_prefix(), prefix.as_bytes(), "{pattern}");
-        assert_eq!(glob(pattern).as_bytes(), pattern.as_bytes());
+        assert_eq!(glob(pattern).pattern(), pattern.as_bytes());
     }
+}
+
+#[test]
+fn an_example_matches_and_only_patterns_that_match_nothing_or_are_hard_have_none() {
+    for pattern in ["lock:*", "*", "a", "*:lock", "lock:*:x", "lock:\\*"] {
+        let key = glob(pattern).example().expect(pattern);
+        assert!(glob(pattern).matches(&key), "{pattern}");
+    }
+    assert_eq!(glob("lock:[]").example(), None);
+}
+
+#[test]
+fn a_name_of_which_only_the_ends_are_known_may_be_any_that_has_them() {
+    for (pattern, beginning, ending, may) in [
+        ("lock:a", "loc", "k:a", true),
+        ("lock:a", "", "", true),
+        ("lock:a", "lock", "k:a", false),
+        ("lock:a", "lock:", "b", false),
+        ("lock:*", "lo", "x", true),
+        ("lock:*", "lock:a", "", true),
+        ("lock:*", "data", "x", false),
+        ("*:lock", "a", "ck", true),
+        ("*:lock", "a", "x", false),
+    ] {
+        let found = glob(pattern).may_match_between(beginning.as_bytes(), ending.as_bytes());
+        assert_eq!(found, may, "{pattern}: {beginning}…{ending}");
+    }
+}
+
+#[test]
+fn a_first_byte_rules_patterns_out() {
+    for (pattern, begins, not) in
+        [("lock:*", b'l', b'k'), ("[ab]c", b'b', b'c'), ("\\*x", b'*', b'x'), ("[^a]", b'b', b'a')]
+    {
+        assert!(glob(pattern).may_begin_with(begins), "{pattern}");
+        assert!(!glob(pattern).may_begin_with(not), "{pattern}");
+    }
+    assert!(glob("*x").may_begin_with(b'y') && glob("?x").may_begin_with(b'y'));
+    assert!(!glob("").may_begin_with(b'y'));
 }
 
 #[test]

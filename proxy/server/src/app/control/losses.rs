@@ -57,7 +57,7 @@ impl<'a> Side<'a> {
     fn glob(&self, key: &[u8]) -> String {
         let mut globs = self.index.globs().map(|(_, glob)| glob);
         let first = globs.find(|glob| glob.matches(key));
-        first.map_or(String::new(), |glob| glob.as_bytes().escape_ascii().to_string())
+        first.map_or(String::new(), |glob| glob.pattern().escape_ascii().to_string())
     }
 }
 
