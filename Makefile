@@ -33,7 +33,7 @@ installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-cluster test-languages test-clients test-estate soak install uninstall deb image check check-format check-lints check-docs check-dependencies check-budget bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-cluster test-languages test-clients test-estate mutants soak install uninstall deb image check check-format check-lints check-docs check-dependencies check-budget bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -194,7 +194,7 @@ check-dependencies: setup ## licences, sources and duplicates of the dependencie
 mutants: setup ## plant faults in a crate, one at a time, and list those that its own tests do not catch: CRATE=lockwarden-resp SHARD=1/40
 	@command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
 	@git diff --quiet || { echo 'commit first: the faults are planted in this tree'; exit 1; }
-	cargo mutants --in-place --package $(or $(CRATE),lockwarden-lock) --shard $(or $(SHARD),1/130) --output target --cargo-test-arg=--lib
+	PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 cargo mutants --in-place --package $(or $(CRATE),lockwarden-lock) --shard $(or $(SHARD),1/130) --output target --cargo-test-arg=--lib
 
 check-budget: setup ## does a command, a start, a connection and a lock cost what docs/performance.md says? UPDATE_DOCS=1 writes the new numbers
 	cargo build $(locked) --workspace --bins --tests --examples
