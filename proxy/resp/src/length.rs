@@ -122,6 +122,33 @@ mod tests {
 
     const LINE: usize = 64;
 
+    #[test]
+    fn the_short_way_reads_whole_lines_of_up_to_nine_digits_and_leaves_the_rest() {
+        for value in [0, 7, 10, 99, 100, 101, 999, 1_000, 65_535, 999_999_999] {
+            let line = format!("{value}\r\n");
+            for behind in ["", "\n", "5\r\n"] {
+                let text = format!("{line}{behind}");
+                assert_eq!(short_length(text.as_bytes()), Some((value, line.len())), "{text:?}");
+            }
+        }
+        for left in [
+            "",
+            "1",
+            "12\r",
+            "123",
+            "123\r",
+            "123\n",
+            "123\r\r\n",
+            "12a\r\n",
+            "123a\r\n",
+            "007\r\n",
+            "1234567890\r\n",
+            "-1\r\n",
+        ] {
+            assert_eq!(short_length(left.as_bytes()), None, "{left:?}");
+        }
+    }
+
     fn whole(text: &str) -> LengthStep {
         LengthReader::new().read(text.as_bytes(), LINE)
     }

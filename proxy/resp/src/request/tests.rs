@@ -212,6 +212,16 @@ fn before_auth_ten_elements_and_16_kib_are_the_most() {
 }
 
 #[test]
+fn a_line_of_words_has_as_many_as_an_array_may_have() {
+    let limits = RequestLimits { max_args: 3, ..RequestLimits::default() };
+    let line = b"SET a b\r\n";
+    assert_eq!(RequestDecoder::new(limits).decode(line), Ok(Step::Request { consumed: line.len() }));
+    for many in [&b"SET a b NX\r\n"[..], b"SET a b NX GET\r\n"] {
+        assert_eq!(RequestDecoder::new(limits).decode(many), Err(RequestError::too_many_args(limits)));
+    }
+}
+
+#[test]
 fn sizes_over_the_limits_are_refused_and_at_the_limits_are_not() {
     let table: [(&str, Result<Step, RequestError>); 8] = [
         ("*1048576\r\n", Ok(Step::Incomplete { wants: 1 })),
