@@ -250,9 +250,9 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a stopping proxy may close this connection. A transaction that was begun, by MULTI or by WATCH, is not cut in half. A holder
-    /// keeps its connection, because its lock is kept alive for it and its release is proven by it. A new client may
-    /// send its first request.
+    /// Whether a stopping proxy may close this connection. A transaction that was begun, by MULTI or by WATCH, is not
+    /// cut in half. A holder keeps its connection, because its lock is kept alive for it and its release is proven by
+    /// it. A new client may send its first request.
     fn may_go(&self) -> bool {
         let was_served = self.client.requests > 0 || self.draining;
         was_served

@@ -61,9 +61,9 @@ impl DbKey {
     /// The same key, cut to at most this many bytes.
     #[must_use]
     pub fn cut(&self, most: usize) -> DbKey {
-        match self.bytes().get(..most) {
-            Some(beginning) if beginning.len() < self.bytes().len() => DbKey::new(self.db(), beginning),
-            Some(_) | None => self.clone(),
+        match self.bytes().len() > most {
+            true => DbKey::new(self.db(), &self.bytes()[..most]),
+            false => self.clone(),
         }
     }
 

@@ -84,6 +84,15 @@ pub struct LocksQuery {
     pub format: Format,
 }
 
+/// A query as it stands in an address, `?` included; empty if it has no field.
+pub fn in_address(query: &impl Serialize) -> String {
+    // Queries are flat, so they can always be written.
+    match serde_urlencoded::to_string(query).unwrap_or_default() {
+        none if none.is_empty() => none,
+        query => format!("?{query}"),
+    }
+}
+
 /// Whether a field of a query is as without it.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

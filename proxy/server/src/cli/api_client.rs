@@ -15,6 +15,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use lockwarden_console::admin::token_file;
+use lockwarden_console::view::api::in_address;
 use lockwarden_control::config;
 use lockwarden_control::config::{Overrides, Report, Secret};
 use lockwarden_control::ruleset::load_policies;
@@ -307,13 +308,7 @@ pub(super) fn path(segments: &[&str], query: &impl Serialize) -> String {
         path.push('/');
         path.push_str(&percent(segment));
     }
-    // Queries are flat, so they can always be written.
-    let query = serde_urlencoded::to_string(query).unwrap_or_default();
-    if !query.is_empty() {
-        path.push('?');
-        path.push_str(&query);
-    }
-    path
+    path + &in_address(query)
 }
 
 fn given_token(args: &ApiArgs) -> Result<Option<Secret>, ApiError> {

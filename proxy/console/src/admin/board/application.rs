@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::asked::Asked;
 use super::frame::Frame;
 use super::lists::{incidents, lost, refusals, trouble};
-use super::parts::{lock_link, time};
+use super::parts::{lock_link, or_dash, time};
 use super::pattern;
 use super::report::times;
 use super::table::Table;
@@ -147,19 +147,21 @@ fn connections(all: &Connections) -> Markup {
 
 fn table_of_connections(all: &[Connection]) -> Table<'_, Connection> {
     Table::of("Connections", all)
-        .name("Address", |one| html! {
-            (one.client.address)
-            @if let Some(certificate) = &one.client.certificate {
-                " " small title="The name in its certificate" { bdi { (certificate) } }
+        .name("Address", |one| {
+            html! {
+                (one.client.address)
+                @if let Some(certificate) = &one.client.certificate {
+                    " " small title="The name in its certificate" { bdi { (certificate) } }
+                }
             }
         })
         .text("Since", |one| time(one.since))
         .text("Library", |one| html! { bdi { (one.client.library.as_deref().unwrap_or("–")) } })
-        .text("Process", |one| html! {
-            @match &one.process {
-                Some(process) => { bdi { (process.program.as_deref().unwrap_or("gone")) } " " small { (process.id) } }
-                None => span.none { "–" },
-            }
+        .text("Process", |one| {
+            let process = one.process.as_ref();
+            or_dash(process.map(|process| {
+                html! { bdi { (process.program.as_deref().unwrap_or("gone")) } " " small { (process.id) } }
+            }))
         })
         .keys("Holds", |one| locks(&one.holds, one.holding))
         .keys("Waits for", |one| locks(&one.waits_for, one.waiting))

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::admin::reply::problem;
-use crate::view::api::{After, KeyGlob, ReasonWord, is_default};
+use crate::view::api::{After, KeyGlob, ReasonWord, in_address, is_default};
 use crate::view::{DecisionsQuery, Format, LocksQuery};
 
 /// Locks on the page, and on the page of a reader who wants more. A longer list is not readable; the JSON has all.
@@ -160,13 +160,4 @@ where
 {
     let parsed = word.map(|word| T::try_from(word.to_owned())).transpose();
     parsed.map_err(|error| error.to_string())
-}
-
-/// A query as it stands in an address, `?` included.
-fn in_address(query: &impl Serialize) -> String {
-    // Queries are flat, so they can always be written.
-    match serde_urlencoded::to_string(query).unwrap_or_default() {
-        none if none.is_empty() => none,
-        query => format!("?{query}"),
-    }
 }

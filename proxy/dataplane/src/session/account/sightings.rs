@@ -96,10 +96,9 @@ impl Client {
         }
         let db = self.connection.db();
         let holds = |(key, own): &(&DbKey, &Own)| key.db() == db && own.ends.is_none_or(|ends| ends > now);
-        let held = self.evidence.latest().filter(holds);
-        let under: SmallVec<[Bytes; 1]> = held.map(|(key, _)| Bytes::copy_from_slice(key.bytes())).collect();
+        let held = || self.evidence.latest().filter(holds);
         let discovery = &self.shared.discovery;
-        let may_hold = self.may_hold_until_ms != 0 || !under.is_empty();
+        let may_hold = self.may_hold_until_ms != 0 || held().next().is_some();
         let is_known = |key: &[u8]| discovery.is_written_under_a_lock(db, key);
         if !(may_hold || request.get(1).is_some_and(is_known)) || !discovery.may_tell_write() {
             return;
@@ -109,6 +108,7 @@ impl Client {
             keys.iter().for_each(|key| discovery.follow_writes(db, key));
         }
         if !keys.is_empty() {
+            let under = held().map(|(key, _)| Bytes::copy_from_slice(key.bytes())).collect();
             self.leave(at_ms, db, What::Wrote { keys, under, waits });
         }
     }

@@ -258,15 +258,18 @@ impl Session {
 impl Client {
     /// In monitor mode: the reason why only the server can handle a command, if there is one.
     pub(crate) fn is_servers_affair(&self, command: &Command, active: &Active) -> Option<UnjudgedWhy> {
-        let server = &self.shared.backend.server;
-        let why = if server.lacks_scripts() {
-            UnjudgedWhy::NoScripts
-        } else if command.may_be_unknown_to(|| server.commands()) {
-            UnjudgedWhy::UnknownCommand
-        } else {
+        // This comes first, so that enforce mode pays for nothing else.
+        if !is_only_watched(command.target(), active) {
             return None;
-        };
-        is_only_watched(command.target(), active).then_some(why)
+        }
+        let server = &self.shared.backend.server;
+        if server.lacks_scripts() {
+            Some(UnjudgedWhy::NoScripts)
+        } else if command.may_be_unknown_to(|| server.commands()) {
+            Some(UnjudgedWhy::UnknownCommand)
+        } else {
+            None
+        }
     }
 }
 
