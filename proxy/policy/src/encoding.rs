@@ -13,10 +13,9 @@ use crate::error::one_line;
 pub(crate) fn component_of(module: &[u8], adapters: &[(&str, &[u8])]) -> Result<Vec<u8>, String> {
     // The encoder is made for the output of compilers and panics on other input; a file may contain anything.
     let encoded = catch_unwind(AssertUnwindSafe(|| {
-        let mut encoder = ComponentEncoder::default();
-        encoder.validate(true).module(module)?;
+        let mut encoder = ComponentEncoder::default().validate(true).module(module)?;
         for (name, adapter) in adapters {
-            encoder.adapter(name, adapter)?;
+            encoder = encoder.adapter(name, adapter)?;
         }
         encoder.encode()
     }));
