@@ -17,7 +17,8 @@ impl Drop for Stops<'_> {
 /// How long a condition may take to come true before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-const POLL: Duration = Duration::from_millis(5);
+/// The time between two looks at a condition: at first, and at most. A look may cost a request, or many.
+const POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
 /// Waits until the condition holds; false when it does not within [`PATIENCE`].
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
@@ -46,12 +47,13 @@ pub fn holds_for(time: Duration, what: &str, mut condition: impl FnMut() -> bool
     let start = Instant::now();
     while start.elapsed() < time {
         assert!(condition(), "after {:?}, not any more: {what}", start.elapsed());
-        sleep(POLL);
+        sleep(POLL[0]);
     }
 }
 
 fn attempts<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + PATIENCE;
+    let mut pause = POLL[0];
     loop {
         if let Some(value) = attempt() {
             return Some(value);
@@ -59,6 +61,7 @@ fn attempts<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         if Instant::now() >= end {
             return None;
         }
-        sleep(POLL);
+        sleep(pause);
+        pause = POLL[1].min(pause * 5 / 4);
     }
 }

@@ -32,7 +32,7 @@ const FAILOVER_TIMEOUT: Duration = Duration::from_secs(4);
 const IN_ORDER_WITHIN: Duration = Duration::from_secs(60);
 /// A sentinel whose clock seems to jump by two seconds, because the machine is busy, does nothing for thirty.
 const SWITCHED_WITHIN: Duration = Duration::from_secs(90);
-const POLL: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(20);
 const QUORUM: usize = 2;
 
 /// A way in which the primary becomes another one.

@@ -5,11 +5,17 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::Duration;
+
+use crate::deadline::wait_for;
 
 use super::clock::At;
 use super::operation::{Action, Answer, History, Operation, Write};
+
+/// The time between two looks at the files of all clients.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Writes the file of one client.
 pub(super) struct Scribe {
@@ -100,6 +106,21 @@ pub(super) fn read(path: &Path, client: u32, history: &mut History) {
         }
     }
     history.operations.extend(last);
+}
+
+/// Waits until clients that write to these files have been granted a few locks that they asked for after this.
+#[track_caller]
+pub(super) fn grants_go_on<'a>(files: impl Iterator<Item = &'a PathBuf> + Clone, from: At) {
+    wait_for("grants", || {
+        // Files grow long, and clients have to get on.
+        sleep(LOOK_EVERY);
+        let mut history = History::default();
+        for file in files.clone() {
+            read(file, 0, &mut history);
+        }
+        let granted = |one: &&Operation| one.is_acquire() && one.done().is_some() && one.sent > from;
+        history.operations.iter().filter(granted).count() > 3
+    });
 }
 
 fn written(done: At, said: &str) -> Write {

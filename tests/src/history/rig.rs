@@ -284,7 +284,7 @@ impl Rig {
     #[track_caller]
     fn fails_over(&mut self) {
         for kind in self.plan.failovers.clone() {
-            self.grants_go_on_from(At::now());
+            line::grants_go_on(self.files.iter().map(|(_, file)| file), At::now());
             let began = At::now();
             let Backend::Watched(all) = &mut self.backend else {
                 return;
@@ -301,25 +301,12 @@ impl Rig {
                 ended: Some(At::now()),
             });
             self.failovers.push((kind, began));
-            self.grants_go_on_from(At::now());
+            line::grants_go_on(self.files.iter().map(|(_, file)| file), At::now());
             if let Backend::Watched(all) = &mut self.backend {
                 all.heals();
             }
         }
-        self.grants_go_on_from(At::now());
-    }
-
-    /// Waits until some clients have been granted locks after this.
-    #[track_caller]
-    fn grants_go_on_from(&self, from: At) {
-        wait_for("grants", || {
-            let mut history = History::default();
-            for (client, file) in &self.files {
-                line::read(file, *client, &mut history);
-            }
-            let mut operations = history.operations.iter();
-            operations.by_ref().filter(|one| one.is_acquire() && one.done().is_some() && one.sent > from).count() > 3
-        });
+        line::grants_go_on(self.files.iter().map(|(_, file)| file), At::now());
     }
 
     fn begins(&mut self, fault: Fault, victim: usize, lasts: Duration) {

@@ -10,6 +10,7 @@ use lockwarden_tests::binary;
 use serde_json::Value;
 
 const LOADS: [&str; 6] = ["plain", "pipeline", "legacy", "good-hot", "good-free", "mix"];
+const WAYS: [&str; 6] = ["direct-unix", "forwarder", "dedicated", "dedicated-unix", "multiplexed", "forgets"];
 
 /// Where `make test` builds it; a run of this test alone may not have.
 fn program() -> Option<PathBuf> {
@@ -24,35 +25,54 @@ fn program() -> Option<PathBuf> {
     None
 }
 
-#[test]
-fn the_bench_measures_every_load_over_every_way() {
-    let Some(program) = program() else { return };
-    let directory = tempfile::tempdir().unwrap();
+/// What it says, and the loads of its JSON.
+fn measures(loads: &[&str], ways: &[&str]) -> Option<(String, Value)> {
+    let program = program()?;
+    let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("figures.json");
     let output = Command::new(program)
         .args(["--pin", "free", "--rounds", "1", "--secs", "0.1", "--no-footprint"])
-        .args(["--targets", "direct-unix,forwarder,dedicated,dedicated-unix,multiplexed,forgets"])
-        .args(["--only", &LOADS.join(",")])
+        .args(["--targets", &ways.join(","), "--only", &loads.join(",")])
         .arg("--proxy")
         .arg(binary())
         .arg("--json")
         .arg(&json)
         .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+        .expect("it was built");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{errors}");
+    let mut found: Value = serde_json::from_slice(&fs::read(&json).expect("it was written")).expect("it is JSON");
+    Some((said, found["loads"].take()))
+}
 
-    let found: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    for load in LOADS {
-        let loads = found["loads"].as_array().unwrap();
-        let table = loads.iter().find(|table| table["load"] == load).unwrap();
-        for way in ["direct", "direct-unix", "forwarder", "dedicated", "dedicated-unix", "multiplexed", "forgets"] {
-            let ways = table["ways"].as_array().unwrap();
-            let row = ways.iter().find(|row| row["way"] == way).unwrap();
+/// The element whose field has this value.
+#[track_caller]
+fn one_that<'a>(list: &'a Value, field: &str, is: &str) -> &'a Value {
+    let mut all = list.as_array().into_iter().flatten();
+    all.find(|one| one[field] == is).unwrap_or_else(|| panic!("no {field} {is}: {list}"))
+}
+
+#[track_caller]
+fn every_one_is_measured(loads: &[&str], ways: &[&str]) {
+    let Some((said, found)) = measures(loads, ways) else { return };
+    for load in loads {
+        let table = one_that(&found, "load", load);
+        for way in [&["direct"], ways].concat() {
+            let row = one_that(&table["ways"], "way", way);
             let commands = row["rounds"][0]["commands"].as_u64();
             assert!(commands > Some(0), "{load}, {way}: {row}");
         }
     }
     assert!(said.contains("\ngoals"), "{said}");
+}
+
+#[test]
+fn the_bench_measures_every_load() {
+    every_one_is_measured(&LOADS, &["dedicated"]);
+}
+
+#[test]
+fn the_bench_measures_over_every_way() {
+    every_one_is_measured(&["good-hot"], &WAYS);
 }

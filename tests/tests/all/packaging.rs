@@ -267,7 +267,9 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
         let all = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), all.clone()).expect("it is ours");
         let program = directory.path().join("lockwarden");
-        fs::copy(binary(), &program).expect("there is room");
+        // By another process: a program that this one has open for writing, or a test beside it that starts something just
+        // then, cannot be run.
+        runs(Command::new("cp").arg(binary()).arg(&program));
         fs::set_permissions(&program, all).expect("it is ours");
         let (address, admin): (SocketAddr, SocketAddr) =
             (([127, 0, 0, 1], free_port()).into(), ([127, 0, 0, 1], free_port()).into());
@@ -292,8 +294,12 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
             .arg(&program)
             .args(["run", "--config"])
             .arg(&config);
-        let running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("setpriv is there"));
-        wait_for("it to serve", || says_pong(address));
+        let mut running =
+            Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("setpriv is there"));
+        wait_for("it to serve", || {
+            assert_eq!(running.0.try_wait().expect("it is ours"), None, "it has ended");
+            says_pong(address)
+        });
         // This test is the client, and root's.
         let client = Client::connect(address);
         client.sends("SETNX lock:a 1").gets(":1");
