@@ -37,6 +37,34 @@ pub(crate) struct History {
 struct Shard {
     windows: HashMap<u64, Window>,
     budgets: HashMap<u64, Budget>,
+    /// In which second room was last made among windows, and among budgets: a look at all of them, which finds hardly more
+    /// within the same second.
+    swept: [u64; 2],
+}
+
+impl Shard {
+    /// The window of this key, unless there are too many.
+    fn window(&mut self, key: u64, second: u64) -> Option<&mut Window> {
+        let Shard { windows, swept: [swept, _], .. } = self;
+        if windows.len() >= MAX_WINDOWS && *swept != second && !windows.contains_key(&key) {
+            *swept = second;
+            windows.retain(|_, window| window.newest + SECONDS as u64 > second);
+        }
+        let has_room = windows.len() < MAX_WINDOWS;
+        if has_room { Some(windows.entry(key).or_default()) } else { windows.get_mut(&key) }
+    }
+
+    /// The budget of this key, which is full at first, unless there are too many. `now` in microseconds.
+    fn budget(&mut self, key: u64, now: u64) -> Option<&mut Budget> {
+        let Shard { budgets, swept: [_, swept], .. } = self;
+        let second = now / 1_000_000;
+        if budgets.len() >= MAX_BUDGETS && *swept != second && !budgets.contains_key(&key) {
+            *swept = second;
+            budgets.retain(|_, budget| budget.full_at > now);
+        }
+        let has_room = budgets.len() < MAX_BUDGETS;
+        if has_room { Some(budgets.entry(key).or_insert(Budget { full_at: now })) } else { budgets.get_mut(&key) }
+    }
 }
 
 /// The answers to a policy that asks, regardless of what happened.
@@ -153,12 +181,9 @@ impl History {
     pub(crate) fn tried(&self, asking: &Asking) {
         let second = asking.now_ms / 1000;
         for (_, key) in asking.windows() {
-            self.with(key, |Shard { windows, .. }| {
-                if windows.len() >= MAX_WINDOWS && !windows.contains_key(&key) {
-                    windows.retain(|_, window| window.newest + SECONDS as u64 > second);
-                }
-                if windows.len() < MAX_WINDOWS || windows.contains_key(&key) {
-                    windows.entry(key).or_default().add(second);
+            self.with(key, |shard| {
+                if let Some(window) = shard.window(key, second) {
+                    window.add(second);
                 }
             });
         }
@@ -195,14 +220,10 @@ impl History {
         let (now, whole) = (asking.now_ms.saturating_mul(1000), per_ms.saturating_mul(1000));
         let one = whole / u64::from(most);
         let key = hash((asking.application, policy, budget));
-        self.with(key, |Shard { budgets, .. }| {
-            if budgets.len() >= MAX_BUDGETS && !budgets.contains_key(&key) {
-                budgets.retain(|_, budget| budget.full_at > now);
-                if budgets.len() >= MAX_BUDGETS {
-                    return true;
-                }
-            }
-            let budget = budgets.entry(key).or_insert(Budget { full_at: now });
+        self.with(key, |shard| {
+            let Some(budget) = shard.budget(key, now) else {
+                return true;
+            };
             let full_at = budget.full_at.max(now).saturating_add(one);
             let is_there = full_at <= now.saturating_add(whole);
             if is_there {
