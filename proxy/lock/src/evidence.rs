@@ -14,6 +14,7 @@ pub use crate::db_key::DbKey;
 pub use attempts::{ATTEMPTS_WINDOW, MAX_TRIED};
 
 use crate::db_key::DbMap;
+use crate::time::Tick;
 use crate::token::{FencingToken, Grant, KeptToken, OwnerToken, StoredToken, ValueHash, looks_like_deadline};
 use attempts::Attempts;
 
@@ -39,11 +40,11 @@ pub struct Own {
     /// The value that was stored.
     pub stored: KeptToken,
     /// When it ends, as far as this proxy knows; `None` without a TTL.
-    pub ends: Option<Instant>,
+    pub ends: Option<Tick>,
     /// When the requested TTL is over, if one was requested: later than `ends` if it was shortened.
-    pub asked_end: Option<Instant>,
+    pub asked_end: Option<Tick>,
     /// When a script reported that it is over, though this connection did not release it.
-    pub lapsed: Option<Instant>,
+    pub lapsed: Option<Tick>,
     /// This connection tried to release or extend it after its end.
     pub came_back: bool,
     /// A call that could not be judged named the lock: it may have released it.
@@ -199,7 +200,7 @@ impl Evidence {
     /// Its lease continues with another end, and perhaps another value.
     pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<KeptToken>) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
-            (own.ends, own.unwitnessed) = (ends, false);
+            (own.ends, own.unwitnessed) = (ends.map(Tick::from), false);
             if let Some(stored) = stored {
                 own.stored = stored;
             }
@@ -217,7 +218,7 @@ impl Evidence {
     /// Sets when the requested TTL of its lease ends; `None` without a TTL.
     pub fn asked(&mut self, key: &DbKey, end: Option<Instant>) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
-            own.asked_end = end;
+            own.asked_end = end.map(Tick::from);
         }
     }
 
@@ -280,7 +281,7 @@ impl Evidence {
     /// A script found that this connection's lease is over.
     pub fn lapsed(&mut self, key: &DbKey, now: Instant) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
-            own.lapsed.get_or_insert(now);
+            own.lapsed.get_or_insert(now.into());
         }
     }
 
@@ -362,7 +363,7 @@ impl Evidence {
         }
         // Losing the record of a refusal does the least harm: it only affects which proofs are doubted.
         self.memory.retain(|_, memory| memory.own.is_some() || memory.seen.is_some());
-        let mut ends: Vec<(Option<Instant>, DbKey)> = self
+        let mut ends: Vec<(Option<Tick>, DbKey)> = self
             .memory
             .iter()
             .filter(|(_, memory)| memory.seen.is_none())
@@ -379,7 +380,7 @@ impl Evidence {
 }
 
 fn forgotten(own: &Own, now: Instant) -> bool {
-    own.lapsed.is_some_and(|at| now.duration_since(at) > LAPSED_MEMORY)
+    own.lapsed.is_some_and(|at| Tick::from(now).saturating_duration_since(at) > LAPSED_MEMORY)
 }
 
 fn is_over(own: &Own, now: Instant) -> bool {
@@ -388,7 +389,7 @@ fn is_over(own: &Own, now: Instant) -> bool {
 
 /// Whether its time is certainly not over; also true if a release of it may have gone unseen.
 fn is_surely_running(own: &Own, now: Instant) -> bool {
-    let runs = |ends| now + SURELY_BEFORE_END < ends;
+    let runs = |ends: Tick| ends > now + SURELY_BEFORE_END;
     own.lapsed.is_none() && (own.unwitnessed || own.ends.is_some_and(runs))
 }
 
@@ -419,10 +420,10 @@ mod tests {
         let (mut evidence, start) = (Evidence::default(), Instant::now());
         let lease = |fence, ends| Own { fence: FencingToken(fence), ends, ..own(1) };
         for (name, fence) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
-            evidence.granted(key(name), lease(fence, Some(start + Duration::from_secs(9))), None);
+            evidence.granted(key(name), lease(fence, Some(Tick::from(start) + Duration::from_secs(9))), None);
         }
         evidence.granted(DbKey::new(1, b"elsewhere"), lease(50, None), None);
-        evidence.granted(key("over"), lease(60, Some(start)), None);
+        evidence.granted(key("over"), lease(60, Some(start.into())), None);
         evidence.granted(key("lapsed"), lease(70, None), None);
         evidence.lapsed(&key("lapsed"), start);
         evidence.granted(key("perhaps"), lease(80, None), None);
@@ -452,7 +453,7 @@ mod tests {
         let value = Bytes::from_static(b"v");
         let own_after_reading = |grant: Option<Grant>, lapsed, now| {
             let mut evidence = Evidence::default();
-            let own = Own { ends: Some(ends), lapsed, ..own(1) };
+            let own = Own { ends: Some(ends.into()), lapsed, ..own(1) };
             evidence.granted(key("a"), own, None);
             evidence.observed(key("a"), grant, Some(&value), false, now);
             evidence.facts(&key("a"), now).own
@@ -464,7 +465,7 @@ mod tests {
         assert!(own_after_reading(None, None, start).is_some(), "no record");
         let late = ends - SURELY_BEFORE_END;
         assert!(own_after_reading(others, None, late).is_some(), "may be over");
-        let lapsed = own_after_reading(others, Some(start), start);
+        let lapsed = own_after_reading(others, Some(start.into()), start);
         assert!(lapsed.is_some(), "a script said that it is over");
     }
 
@@ -593,7 +594,7 @@ mod tests {
     fn a_lease_that_follows_one_that_ran_out_unreleased_is_told() {
         let (mut evidence, start) = (Evidence::default(), Instant::now());
         let lock = key("a");
-        let until = |byte: u8, s: u64| Own { ends: Some(start + Duration::from_secs(s)), ..own(byte) };
+        let until = |byte: u8, s: u64| Own { ends: Some(Tick::from(start) + Duration::from_secs(s)), ..own(byte) };
         let at = |s: u64| start + Duration::from_secs(s);
         evidence.granted(lock.clone(), until(1, 5), Some(at(0)));
         assert!(!evidence.overran(&lock), "there is none before it");

@@ -1,13 +1,14 @@
 //! The lease table: a view of the leases that this proxy has seen, for metrics and people. It decides nothing; Redis is
 //! the authority, and the table may be wrong about anything that happened elsewhere. Pure: the caller brings the time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::db_key::{DbKey, DbMap};
 use crate::namespace::Namespaces;
+use crate::time::Tick;
 use crate::token::{FencingToken, Grant, SessionId};
 
 /// The most leases in one table; beyond that new ones are not shown.
@@ -34,55 +35,42 @@ pub struct Lease {
     /// The connection to which it was granted, if that was seen.
     pub session: Option<SessionId>,
     /// When it began.
-    pub since: Instant,
+    pub since: Tick,
     /// When it ends, if it has a TTL.
-    pub ends: Option<Instant>,
+    pub ends: Option<Tick>,
     /// When it was last seen on the server.
-    pub seen: Instant,
+    pub seen: Tick,
     /// Another server has become the primary since, and it was not yet checked whether the lease exists there.
     pub unknown: bool,
     /// Until when its holder was told that it lasts, if it ends earlier on the new primary: an extension did not reach
     /// that server, or its clock is ahead.
-    pub promised: Option<Instant>,
+    pub promised: Option<Tick>,
     /// A call that could not be judged named the lock: it may have released it.
     pub unwitnessed: bool,
-    /// Counts it for its holder's application.
-    pub counted: Option<Counted>,
 }
 
-/// Counts one lease for as long as any value refers to it.
-#[derive(Clone, Debug)]
-pub struct Counted(Arc<One>);
-
+/// Counts one lease until it is dropped.
 #[derive(Debug)]
-struct One(Arc<AtomicU32>);
+pub struct Counted(Arc<AtomicU32>);
 
 impl Counted {
     /// Adds one to this count.
     pub fn new(count: Arc<AtomicU32>) -> Counted {
         count.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::new(One(count)))
+        Counted(count)
     }
 }
 
-impl Drop for One {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl PartialEq for Counted {
-    fn eq(&self, other: &Counted) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Counted {}
-
 impl Lease {
     /// Whether the lease must have vanished if the server has no record of it now: this proxy granted it, and has not
     /// seen its release.
-    fn needs_record(&self, now: Instant) -> bool {
+    fn needs_record(&self, now: Tick) -> bool {
         let is_recent = now.saturating_duration_since(self.seen) <= RECORD_REMAINS;
         is_recent && self.session.is_some() && !self.unwitnessed && !self.unknown
     }
@@ -93,7 +81,7 @@ impl Lease {
     }
 
     /// Until when its holder may rely on it, if the server may have a different end: another server has taken over.
-    fn told(&self) -> Option<Instant> {
+    fn told(&self) -> Option<Tick> {
         match self.unknown {
             _ if self.unwitnessed => None,
             true => self.ends,
@@ -103,7 +91,7 @@ impl Lease {
 }
 
 /// How a lease ended that was not released and was over at this time: it was lost if its holder could still rely on it.
-fn how_it_ended(told: Option<Instant>, over: Instant) -> End {
+fn how_it_ended(told: Option<Tick>, over: Tick) -> End {
     match told {
         Some(told) if told > over + GRAIN => End::Lost,
         _ => End::Expired,
@@ -181,7 +169,7 @@ pub struct Lapse {
     /// The transition if it has really ended.
     pub transition: Transition,
     /// Until when its holder may have relied on it, if another server has taken over meanwhile.
-    told: Option<Instant>,
+    told: Option<Tick>,
     /// If there is no record of it, it was not released.
     pub needs_record: bool,
 }
@@ -190,7 +178,7 @@ impl Lapse {
     /// The transition if another lease was granted then.
     pub fn was_followed(mut self, since: Instant) -> Transition {
         if self.transition.end == End::Expired {
-            self.transition.end = how_it_ended(self.told, since);
+            self.transition.end = how_it_ended(self.told, since.into());
         }
         self.transition
     }
@@ -215,29 +203,30 @@ pub struct LeaseTable {
     /// Boxed, since half of the places of a hash map may be empty.
     leases: DbMap<Box<Placed>>,
     /// When leases end, to find the expired ones. Each lease with a TTL is in here once.
-    ends: BTreeMap<(Instant, u64), DbKey>,
-    next_place: u64,
+    ends: BTreeSet<(Tick, DbKey)>,
     /// Leases that were removed on the server itself.
     vanished: VecDeque<Grant>,
 }
 
-/// A lease, and the number of its place in `ends` if it has a TTL.
+/// A lease in a table.
 #[derive(Debug)]
-struct Placed {
+pub struct Placed {
     lease: Lease,
-    place: u64,
+    /// Counts it for its holder's application.
+    counted: Option<Counted>,
 }
 
 impl LeaseTable {
     /// Counts a lease, if it is the present one.
     pub fn count(&mut self, key: &DbKey, grant: Grant, counted: Counted) {
         if let Some(placed) = self.leases.get_mut(key).filter(|placed| placed.lease.grant == grant) {
-            placed.lease.counted = Some(counted);
+            placed.counted = Some(counted);
         }
     }
 
     /// Applies one event to the view; returns the lease that it ended, if any.
     pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+        let now = Tick::from(now);
         let ended = match event {
             LeaseEvent::Granted { grant, fence, session, ttl } => {
                 let lease = Lease {
@@ -250,31 +239,29 @@ impl LeaseTable {
                     unknown: false,
                     promised: None,
                     unwitnessed: false,
-                    counted: None,
                 };
-                self.begin(key, lease)
+                self.begin(key, lease, None)
             }
             LeaseEvent::Found { grant, fence, since, ttl } => {
                 let known = self.get(key).is_some_and(|lease| lease.grant == grant);
                 let ends = ttl.map(|ttl| now + ttl);
                 if known {
                     // Extended through another proxy, or bypassing all of them.
-                    self.is_there(key, grant, ttl, now);
+                    self.is_still_there(key, grant, ttl, now);
                     None
                 } else {
                     let lease = Lease {
                         grant,
                         fence,
                         session: None,
-                        since,
+                        since: since.into(),
                         ends,
                         seen: now,
                         unknown: false,
                         promised: None,
                         unwitnessed: false,
-                        counted: None,
                     };
-                    self.begin(key, lease)
+                    self.begin(key, lease, None)
                 }
             }
             LeaseEvent::Extended { ttl } => {
@@ -311,8 +298,10 @@ impl LeaseTable {
 
     /// Removes the leases that have expired by `now`, as far as this view knows.
     pub fn expire(&mut self, now: Instant) -> Vec<Lapse> {
+        let now = Tick::from(now);
         let mut ended = Vec::new();
-        while let Some((&(end, _), key)) = self.ends.first_key_value() {
+        while let Some((end, key)) = self.ends.first() {
+            let end = *end;
             if end > now {
                 break;
             }
@@ -337,7 +326,7 @@ impl LeaseTable {
     /// The server has no record of a lock, and the lock is free. Returns the lease that existed, as far as this view
     /// knows, and that was not released: once for each lease.
     pub fn is_unrecorded(&mut self, key: &DbKey, now: Instant) -> Option<Lease> {
-        let lease = self.get(key).filter(|lease| lease.needs_record(now))?;
+        let lease = self.get(key).filter(|lease| lease.needs_record(now.into()))?;
         if self.has_vanished(lease.grant) {
             return None;
         }
@@ -364,6 +353,10 @@ impl LeaseTable {
 
     /// This lease was found on the server, with this TTL, if any.
     pub fn is_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: Instant) {
+        self.is_still_there(key, grant, ttl, now.into());
+    }
+
+    fn is_still_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: Tick) {
         let Some(placed) = self.leases.get_mut(key) else {
             return;
         };
@@ -383,6 +376,7 @@ impl LeaseTable {
     /// This lease no longer existed on the server at this time, or was over there. Returns how it ended, if it is the
     /// present one here: one that was not released was lost if its holder could still rely on it.
     pub fn is_not_there(&mut self, key: &DbKey, grant: Grant, end: End, at: Instant) -> Option<Transition> {
+        let at = Tick::from(at);
         let lease = self.get(key).filter(|lease| lease.grant == grant)?;
         let end = match end {
             End::Expired => how_it_ended(lease.told(), at),
@@ -397,18 +391,18 @@ impl LeaseTable {
         let keys: Vec<DbKey> =
             self.iter().filter(|(key, lease)| erased(key, lease)).map(|(key, _)| key.clone()).collect();
         for key in keys {
-            self.remove(&key, End::Released, before);
+            self.remove(&key, End::Released, before.into());
         }
         debug_assert_eq!(self.check_invariants(), Ok(()));
     }
 
     /// Removes the leases of these locks, which belong to another server from now on.
-    pub fn take_away(&mut self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
+    pub fn take_away(&mut self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Placed)> {
         let keys: Vec<DbKey> = self.leases.keys().filter(|key| of(key)).cloned().collect();
         let taken = keys.into_iter().filter_map(|key| {
-            let Placed { lease, place } = *self.leases.remove(&key)?;
-            self.leave((lease.ends, place));
-            Some((key, lease))
+            let placed = *self.leases.remove(&key)?;
+            self.leave(&key, placed.lease.ends);
+            Some((key, placed))
         });
         let taken = taken.collect();
         debug_assert_eq!(self.check_invariants(), Ok(()));
@@ -416,9 +410,9 @@ impl LeaseTable {
     }
 
     /// Adds a lease that belonged to another server before, unless a newer one of the lock is known here.
-    pub fn take_in(&mut self, key: &DbKey, lease: Lease) {
+    pub fn take_in(&mut self, key: &DbKey, Placed { lease, counted }: Placed) {
         if self.get(key).is_none_or(|known| known.fence < lease.fence) {
-            self.begin(key, lease);
+            self.begin(key, lease, counted);
         }
     }
 
@@ -439,7 +433,7 @@ impl LeaseTable {
                 Some(_) => held.finite += 1,
                 None => held.endless += 1,
             }
-            held.oldest = Some(held.oldest.map_or(lease.since, |oldest| oldest.min(lease.since)));
+            held.oldest = Some(held.oldest.map_or(lease.since.instant(), |oldest| oldest.min(lease.since.instant())));
         }
     }
 
@@ -457,13 +451,12 @@ impl LeaseTable {
         // Looking at every lease after every event would make a test quadratic.
         for (key, placed) in self.leases.iter().take(64) {
             let end = placed.lease.ends;
-            if end.is_some_and(|end| self.ends.get(&(end, placed.place)) != Some(key)) {
+            if end.is_some_and(|end| !self.ends.contains(&(end, key.clone()))) {
                 return Err("a lease with a TTL stands in the order of ends");
             }
         }
-        for ((end, place), key) in self.ends.iter().take(64) {
-            let placed = self.leases.get(key);
-            if placed.map(|placed| (placed.lease.ends, placed.place)) != Some((Some(*end), *place)) {
+        for (end, key) in self.ends.iter().take(64) {
+            if self.get(key).and_then(|lease| lease.ends) != Some(*end) {
                 return Err("every end belongs to a lease with a TTL");
             }
         }
@@ -471,47 +464,42 @@ impl LeaseTable {
     }
 
     /// Adds a new lease, if there is room; returns the one before, which was over when this one began.
-    fn begin(&mut self, key: &DbKey, lease: Lease) -> Option<Transition> {
+    fn begin(&mut self, key: &DbKey, lease: Lease, counted: Option<Counted>) -> Option<Transition> {
         let before = self.get(key).filter(|before| before.grant != lease.grant);
         let how = how_it_ended(before.and_then(Lease::told), lease.since);
         let over = self.remove(key, how, lease.since);
         if self.leases.len() < MAX_LEASES {
-            let place = self.place(key, lease.ends);
-            self.leases.insert(key.clone(), Box::new(Placed { lease, place }));
+            self.enter(key, lease.ends);
+            self.leases.insert(key.clone(), Box::new(Placed { lease, counted }));
         }
         over
     }
 
     /// Sets the end of a lease.
-    fn goes_on(&mut self, key: &DbKey, ends: Option<Instant>) {
-        let Some(placed) = self.leases.get_mut(key) else {
-            return;
-        };
-        let before = (placed.lease.ends, placed.place);
-        (placed.lease.ends, placed.place) = (ends, self.next_place);
-        self.leave(before);
-        self.place(key, ends);
-    }
-
-    /// Puts a lease into the order of ends; returns the number of its place.
-    fn place(&mut self, key: &DbKey, ends: Option<Instant>) -> u64 {
-        let place = self.next_place;
-        if let Some(end) = ends {
-            self.next_place += 1;
-            self.ends.insert((end, place), key.clone());
-        }
-        place
-    }
-
-    fn leave(&mut self, (ends, place): (Option<Instant>, u64)) {
-        if let Some(end) = ends {
-            self.ends.remove(&(end, place));
+    fn goes_on(&mut self, key: &DbKey, ends: Option<Tick>) {
+        if let Some(placed) = self.leases.get_mut(key) {
+            let before = std::mem::replace(&mut placed.lease.ends, ends);
+            self.leave(key, before);
+            self.enter(key, ends);
         }
     }
 
-    fn remove(&mut self, key: &DbKey, end: End, at: Instant) -> Option<Transition> {
-        let Placed { lease, place } = *self.leases.remove(key)?;
-        self.leave((lease.ends, place));
+    /// Puts a lease into the order of ends.
+    fn enter(&mut self, key: &DbKey, ends: Option<Tick>) {
+        if let Some(end) = ends {
+            self.ends.insert((end, key.clone()));
+        }
+    }
+
+    fn leave(&mut self, key: &DbKey, ends: Option<Tick>) {
+        if let Some(end) = ends {
+            self.ends.remove(&(end, key.clone()));
+        }
+    }
+
+    fn remove(&mut self, key: &DbKey, end: End, at: Tick) -> Option<Transition> {
+        let Placed { lease, .. } = *self.leases.remove(key)?;
+        self.leave(key, lease.ends);
         // A lease that had expired before was not held longer than its TTL.
         let over = lease.ends.map_or(at, |ends| ends.min(at));
         let is_late = over < at && how_it_ended(lease.told(), at) == End::Expired;

@@ -1,7 +1,68 @@
 //! Moments and durations in milliseconds, each with its own type. The proxy's clock and Redis's may differ, so a moment
-//! on one is never compared with a moment on the other; and a shortened TTL is never taken for the requested one.
+//! on one is never compared with a moment on the other; and a shortened TTL is never taken for the requested one. And
+//! [`Tick`], by which the proxy measures time.
 
-use std::time::Duration;
+use std::cmp::Ordering;
+use std::num::NonZeroU64;
+use std::ops::Add;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// An [`Instant`] in eight bytes instead of sixteen, for what is kept of each lock: to the nanosecond, within 292 years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tick(NonZeroU64);
+
+/// The tick of [`ORIGIN`]: later ticks are above it, earlier ones below.
+const ORIGIN_TICK: u64 = 1 << 63;
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Tick {
+    /// The same moment.
+    pub fn instant(self) -> Instant {
+        let from = |ticks| Duration::from_nanos(ticks);
+        match self.0.get().checked_sub(ORIGIN_TICK) {
+            Some(after) => *ORIGIN + from(after),
+            // No clock of a system reads so early that this could fail.
+            None => ORIGIN.checked_sub(from(ORIGIN_TICK - self.0.get())).unwrap_or(*ORIGIN),
+        }
+    }
+
+    /// The time since `earlier`; none if that is in the future.
+    pub fn saturating_duration_since(self, earlier: impl Into<Tick>) -> Duration {
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.into().0.get()))
+    }
+}
+
+impl From<Instant> for Tick {
+    fn from(at: Instant) -> Tick {
+        let ticks = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let at = match at.checked_duration_since(*ORIGIN) {
+            Some(after) => ORIGIN_TICK.saturating_add(ticks(after)),
+            None => ORIGIN_TICK.saturating_sub(ticks(ORIGIN.saturating_duration_since(at))),
+        };
+        Tick(NonZeroU64::new(at).unwrap_or(NonZeroU64::MIN))
+    }
+}
+
+impl Add<Duration> for Tick {
+    type Output = Tick;
+
+    fn add(self, time: Duration) -> Tick {
+        Tick(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl PartialEq<Instant> for Tick {
+    fn eq(&self, other: &Instant) -> bool {
+        *self == Tick::from(*other)
+    }
+}
+
+impl PartialOrd<Instant> for Tick {
+    fn partial_cmp(&self, other: &Instant) -> Option<Ordering> {
+        self.partial_cmp(&Tick::from(*other))
+    }
+}
 
 /// A moment on the proxy's clock, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +130,23 @@ pub fn in_words(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tick_is_its_instant_before_and_after_the_first() {
+        let start = Instant::now();
+        let origin = Tick::from(start);
+        for time in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(86_400 * 365)] {
+            let later = start + time;
+            assert_eq!(Tick::from(later).instant(), later);
+            assert_eq!(origin + time, later);
+            assert_eq!(Tick::from(later).saturating_duration_since(origin), time);
+        }
+        let earlier = start.checked_sub(Duration::from_millis(7)).expect("the system runs for longer");
+        assert_eq!(Tick::from(earlier).instant(), earlier);
+        assert!(Tick::from(earlier) < start && origin > earlier);
+        assert_eq!(Tick::from(earlier).saturating_duration_since(origin), Duration::ZERO);
+        assert!(origin + Duration::MAX > start + Duration::from_secs(1 << 32));
+    }
 
     #[test]
     fn a_span_reads_as_people_say_it() {

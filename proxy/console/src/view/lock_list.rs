@@ -33,15 +33,14 @@ const LATELY: Duration = Duration::from_secs(3_600);
 #[derive(PartialEq, Eq)]
 struct Candidate {
     state: api::LockState,
-    since: Instant,
-    key: DbKey,
     /// Gives equal leases the same order in every reply.
+    key: DbKey,
     lease: Box<Lease>,
 }
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Candidate) -> std::cmp::Ordering {
-        (self.state, self.since, &self.key).cmp(&(other.state, other.since, &other.key))
+        (self.state, self.lease.since, &self.key).cmp(&(other.state, other.lease.since, &other.key))
     }
 }
 
@@ -87,13 +86,13 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
         matching += 1;
         unknown += u64::from(state == api::LockState::Unknown);
         if best.len() >= limit {
-            let is_better = best.peek().is_some_and(|last| (state, lease.since) < (last.state, last.since));
+            let is_better = best.peek().is_some_and(|last| (state, lease.since) < (last.state, last.lease.since));
             if !is_better {
                 return;
             }
             best.pop();
         }
-        best.push(Candidate { state, since: lease.since, key: key.clone(), lease: Box::new(lease.clone()) });
+        best.push(Candidate { state, key: key.clone(), lease: Box::new(lease.clone()) });
     });
     let best = best.into_sorted_vec().into_iter();
     let look = Look { shared: &service.shared, active: &active, seen: &seen, now, now_ms };
@@ -169,7 +168,7 @@ impl Look<'_> {
     fn lock(&self, key: &DbKey, lease: &Lease, state: api::LockState) -> api::Lock {
         let known = self.seen.lock(key);
         let holding = known.and_then(|known| known.holding.as_ref()).filter(|holding| holding.fence == lease.fence.0);
-        let age = self.now.saturating_duration_since(lease.since);
+        let age = self.now.saturating_duration_since(lease.since.instant());
         let told = holding.and_then(|holding| holding.caller.clone());
         let caller = told.or_else(|| self.shared.clients.caller(lease.session?));
         let left = lease.ends.map(|ends| ends.saturating_duration_since(self.now));

@@ -11,7 +11,7 @@ use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::era::{Era, Look, Reading, Reckoned};
 use lockwarden_lock::lease::{End, GRAIN, Lease};
 use lockwarden_lock::plan::{self, Surveyed};
-use lockwarden_lock::time::RedisTime;
+use lockwarden_lock::time::{RedisTime, Tick};
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::Value;
 use tokio::time::timeout;
@@ -310,7 +310,7 @@ fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surv
         return false;
     };
     if over.end != End::Lost {
-        let at = lease.ends.unwrap_or(asked);
+        let at = lease.ends.map_or(asked, Tick::instant);
         let over = Over { key: key.clone(), grant: lease.grant, transition: over, at, unheard: false };
         let doubted = shared.mirror.as_doubted(over);
         return doubted.is_some_and(|over| was_lost(shared, &over, (found, asked)));

@@ -10,7 +10,7 @@ use lockwarden_control::clock;
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::metrics::NamespaceMirror;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{Counted, End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::lease::{Counted, End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Placed, Transition};
 use lockwarden_lock::token::{Grant, SessionId};
 
 const SHARDS: usize = 16;
@@ -225,12 +225,12 @@ impl LeaseMirror {
     }
 
     /// Removes and returns the leases of these locks, which belong to another server from now on.
-    pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
+    pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Placed)> {
         self.shards.iter().flat_map(|shard| lock(shard).take_away(&of)).collect()
     }
 
     /// Takes in a lease that belonged to another server before.
-    pub(crate) fn take_in(&self, key: &DbKey, lease: Lease) {
+    pub(crate) fn take_in(&self, key: &DbKey, lease: Placed) {
         self.has_granted.store(true, Ordering::Relaxed);
         lock(self.shard(key)).take_in(key, lease);
     }

@@ -153,7 +153,7 @@ pub(crate) fn holder_is_gone(shared: &ProxyState, key: &DbKey, active: &Active) 
         namespace = %details.name,
         key = %String::from_utf8_lossy(key.bytes()),
         fence = lease.fence.0,
-        held_ms = ms(now.saturating_duration_since(lease.since)),
+        held_ms = ms(now.saturating_duration_since(lease.since.instant())),
         ttl_ms = left.and_then(ms),
         "the holder of a lock is gone: its lease goes by its TTL"
     );
@@ -198,7 +198,7 @@ pub(crate) fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believ
         return;
     };
     details.metrics.bypass.inc();
-    let held = now.saturating_duration_since(believed.since).as_millis();
+    let held = now.saturating_duration_since(believed.since.instant()).as_millis();
     let mut entry = details.event(EventKind::Ungoverned, key.clone());
     entry.fence = Some(believed.fence.0);
     entry.held_ms = u64::try_from(held).ok();

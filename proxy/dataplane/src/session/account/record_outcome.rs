@@ -306,7 +306,7 @@ impl Client {
         };
         let lease = self.shared.mirror.is_unrecorded(key, now.at)?;
         let mut answer = answer.clone();
-        let held = now.at.saturating_duration_since(lease.since);
+        let held = now.at.saturating_duration_since(lease.since.instant());
         let held_ms = clock::ms(held);
         match &mut answer.outcome {
             Outcome::Granted(granted) => {

@@ -10,7 +10,7 @@ use lockwarden_lock::op::{AskedTtl, LockOp};
 use lockwarden_lock::outcome::{Answer, Ended, Granted, Outcome};
 use lockwarden_lock::plan::{Renewal, Who, keep_alive_ms, outlive_ms};
 use lockwarden_lock::rules::{KeepAliveBy, TrustAddress};
-use lockwarden_lock::time::{AskedMs, TtlMs};
+use lockwarden_lock::time::{AskedMs, Tick, TtlMs};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use crate::holders::identify;
@@ -46,8 +46,8 @@ impl Client {
             grant,
             fence: granted.fence,
             stored: stored_form(value).into(),
-            ends: ttl.map(|ttl| one.sent(now) + ttl),
-            asked_end: asked_end(granted.asked_ms, now),
+            ends: ttl.map(|ttl| Tick::from(one.sent(now)) + ttl),
+            asked_end: asked_end(granted.asked_ms, now).map(Tick::from),
             lapsed: None,
             came_back: false,
             unwitnessed: false,
@@ -97,7 +97,7 @@ impl Client {
         };
         let age = Duration::from_millis(granted.now.ms_since(since));
         let is_that_one = |lease: &Lease| {
-            let seen = now.saturating_duration_since(lease.since);
+            let seen = now.saturating_duration_since(lease.since.instant());
             seen.abs_diff(age) <= SAME_AGE + one.took.redis.unwrap_or_default()
         };
         let before = self.shared.mirror.lease(one.key).filter(is_that_one);
