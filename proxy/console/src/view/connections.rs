@@ -18,8 +18,7 @@ use super::api;
 use super::api::ConnectionsQuery;
 use super::service::ViewService;
 
-/// Connections in a reply: without a limit in the request, and at most.
-const USUAL_CONNECTIONS: usize = 200;
+/// The most connections in a reply.
 const MAX_CONNECTIONS: usize = 10_000;
 /// Locks named per connection: of those that it holds, and of those that it polls.
 const MAX_NAMED: usize = 20;
@@ -63,7 +62,7 @@ struct Connected {
 /// `GET /api/v1/connections`.
 pub(super) fn connections(service: &ViewService, query: &ConnectionsQuery) -> api::Connections {
     let (now, now_ms) = (Instant::now(), now_ms());
-    let limit = query.limit.unwrap_or(USUAL_CONNECTIONS).min(MAX_CONNECTIONS);
+    let limit = query.limit.unwrap_or(api::USUAL_LIMIT).min(MAX_CONNECTIONS);
     let asked_for = |caller: &Caller| {
         let application = query.application.as_deref();
         application.is_none_or(|application| application == caller.application())

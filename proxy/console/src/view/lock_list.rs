@@ -22,8 +22,7 @@ use super::service::ViewService;
 use super::store::Seen;
 use super::{losses, topology};
 
-/// Locks in a reply: without a limit in the request, and at most.
-const USUAL_LOCKS: usize = 200;
+/// The most locks in a reply.
 const MAX_LOCKS: usize = 10_000;
 
 /// For how long lost leases are shown beside the locks.
@@ -54,7 +53,7 @@ impl PartialOrd for Candidate {
 pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let active = service.shared.active.load_full();
     let (now, now_ms) = (Instant::now(), now_ms());
-    let limit = query.limit.unwrap_or(USUAL_LOCKS).min(MAX_LOCKS);
+    let limit = query.limit.unwrap_or(api::USUAL_LIMIT).min(MAX_LOCKS);
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);

@@ -7,12 +7,11 @@ use axum::response::Response;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::admin::reply::problem;
-use crate::view::api::{After, KeyGlob, ReasonWord, in_address, is_default};
+use crate::view::api::{After, KeyGlob, ReasonWord, USUAL_LIMIT, in_address, is_default};
 use crate::view::{DecisionsQuery, Format, LocksQuery};
 
-/// Locks on the page, and on the page of a reader who wants more. A longer list is not readable; the JSON has all.
-pub(super) const LIST: u64 = 200;
-pub(super) const LARGE_LIST: u64 = 1_000;
+/// Locks on the page of a reader who wants more than [`USUAL_LIMIT`]. A longer list is not readable; the JSON has all.
+pub(super) const LARGE_LIST: usize = 1_000;
 
 /// The address as the reader's browser names it; the guard has accepted it.
 pub(super) fn site(headers: &HeaderMap) -> String {
@@ -44,8 +43,8 @@ pub(super) struct Asked {
     /// Filters refusals: the earliest time.
     #[serde(deserialize_with = "filled")]
     pub(super) since: Option<String>,
-    /// Up to [`LARGE_LIST`]; `None`: [`LIST`].
-    pub(super) limit: Option<u64>,
+    /// Up to [`LARGE_LIST`]; `None`: [`USUAL_LIMIT`].
+    pub(super) limit: Option<usize>,
     /// The lock whose details are shown, spelled.
     #[serde(deserialize_with = "filled")]
     pub(super) lock: Option<String>,
@@ -67,7 +66,7 @@ impl Asked {
     pub(super) fn of(uri: &Uri) -> Result<Asked, Response> {
         let asked = Query::<Asked>::try_from_uri(uri);
         let Query(mut asked) = asked.map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))?;
-        asked.limit = asked.limit.map(|limit| limit.clamp(1, LARGE_LIST)).filter(|limit| *limit != LIST);
+        asked.limit = asked.limit.map(|limit| limit.clamp(1, LARGE_LIST)).filter(|limit| *limit != USUAL_LIMIT);
         match asked.mistake() {
             None => Ok(asked),
             Some(mistake) => Err(problem(StatusCode::BAD_REQUEST, &mistake)),
@@ -104,7 +103,7 @@ impl Asked {
             pattern: parsed(self.pattern.as_deref()).ok().flatten(),
             application: self.application.clone(),
             problems: self.problems,
-            limit: usize::try_from(self.limit.unwrap_or(LIST)).ok(),
+            limit: Some(self.limit.unwrap_or(USUAL_LIMIT)),
             ..LocksQuery::default()
         }
     }

@@ -5,13 +5,13 @@ use lockwarden_control::text::numbers::{number, percent};
 use lockwarden_lock::reason::Reason;
 use maud::{Markup, html};
 
-use super::asked::{Asked, LARGE_LIST, LIST};
+use super::asked::{Asked, LARGE_LIST};
 use super::parts::{Pace, application_link, or_dash, steady};
 use super::shown::Shown;
 use super::table::Table;
 use super::wording::shell;
 use crate::view::Format;
-use crate::view::api::{Client, Lock, LockState, Locks};
+use crate::view::api::{Client, Lock, LockState, Locks, USUAL_LIMIT};
 
 /// Applications suggested in the form.
 const MAX_SUGGESTED: usize = 256;
@@ -224,8 +224,8 @@ fn cut(shown: &Shown, asked: &Asked) -> Markup {
         p.cut {
             "These are " (number(shown_now)) " of " (number(shown.locks.matching))
             ", problems first, then the oldest. Narrow them by namespace or key"
-            @if asked.limit != Some(LARGE_LIST) && shown.locks.matching > LIST {
-                ", or " a href=(asked.larger()) { "show up to " (number(LARGE_LIST)) }
+            @if asked.limit != Some(LARGE_LIST) && shown.locks.matching > USUAL_LIMIT as u64 {
+                ", or " a href=(asked.larger()) { "show up to " (number(LARGE_LIST as u64)) }
             }
             "; JSON and CSV have more."
         }
