@@ -20,6 +20,7 @@ use crate::wire::Plain;
 const PATTERNS_EACH: usize = 1_000;
 const PATTERNS: [usize; 3] = [1_000, 10_000, 100_000];
 const HELD: [u64; 3] = [10_000, 100_000, 1_000_000];
+const KEPT: [u64; 2] = [10_000, 100_000];
 const APPLICATIONS: [u64; 3] = [100, 1_000, 10_000];
 /// Connections that take the locks.
 const HOLDERS: u64 = 20;
@@ -50,28 +51,17 @@ pub(crate) fn run(bench: &Bench<'_>, way: &Way) -> Result<Vec<Value>, Box<dyn Er
     }
     series.push(table.end());
 
-    let mut table = Table::new("held locks", &["MiB more", "bytes each", "CPU µs each", "idle CPU %"]);
-    for count in HELD {
-        let proxy = Measured::of(bench, &way.with_namespaces(&format!("held-{count}"), &locks))?;
-        let mut holders: Vec<Plain> = (0..HOLDERS).map(|_| connect(&proxy.open.address)).collect::<Result<_, _>>()?;
-        let before = proxy.spent()?;
-        for (batch, holder) in (0..count / BATCH).zip((0..holders.len()).cycle()) {
-            let take = |number| {
-                let (lock, owner_token) = (format!("{LOCKS}{count}:{number:07}"), format!("{number:032x}"));
-                encode(&["SET", &lock, &owner_token, "NX", "PX", "7000000"])
-            };
-            let requests: Vec<u8> = (batch * BATCH..(batch + 1) * BATCH).flat_map(take).collect();
-            exchange(&mut holders[holder], &requests, &b"+OK\r\n".repeat(BATCH as usize))?;
-            if interrupted() {
-                return Err("interrupted".into());
-            }
-        }
-        let spent = proxy.settled()? - before;
-        let more = proxy.memory()? - proxy.memory;
-        let idle = cpu_share(proxy.id)?;
-        table.row(count, &[more, more * MIB / count as f64, spent * 1e3 / count as f64, idle]);
-    }
-    series.push(table.end());
+    let takes = |lock: &str, owner_token: &str| encode(&["SET", lock, owner_token, "NX", "PX", "7000000"]);
+    series.push(held(bench, way, &locks, ("held", "held locks"), &HELD, (takes, b"+OK\r\n"))?);
+    let takes = |lock: &str, owner_token: &str| encode(&["SETNX", lock, owner_token]);
+    series.push(held(
+        bench,
+        way,
+        &locks,
+        ("kept", "held locks without a TTL, which the proxy keeps alive"),
+        &KEPT,
+        (takes, b":1\r\n"),
+    )?);
 
     let mut table = Table::new(
         "applications, each with its own name, which takes a lock once",
@@ -96,6 +86,36 @@ pub(crate) fn run(bench: &Bench<'_>, way: &Way) -> Result<Vec<Value>, Box<dyn Er
     }
     series.push(table.end());
     Ok(series)
+}
+
+/// Locks that a few clients hold.
+fn held(
+    bench: &Bench<'_>,
+    way: &Way,
+    namespaces: &str,
+    (name, title): (&str, &'static str),
+    counts: &[u64],
+    (takes, granted): (impl Fn(&str, &str) -> Vec<u8>, &[u8]),
+) -> Result<Value, Box<dyn Error>> {
+    let mut table = Table::new(title, &["MiB more", "bytes each", "CPU µs each", "idle CPU %"]);
+    for &count in counts {
+        let proxy = Measured::of(bench, &way.with_namespaces(&format!("{name}-{count}"), namespaces))?;
+        let mut holders: Vec<Plain> = (0..HOLDERS).map(|_| connect(&proxy.open.address)).collect::<Result<_, _>>()?;
+        let before = proxy.spent()?;
+        for (batch, holder) in (0..count / BATCH).zip((0..holders.len()).cycle()) {
+            let take = |number| takes(&format!("{LOCKS}{count}:{number:07}"), &format!("{number:032x}"));
+            let requests: Vec<u8> = (batch * BATCH..(batch + 1) * BATCH).flat_map(take).collect();
+            exchange(&mut holders[holder], &requests, &granted.repeat(BATCH as usize))?;
+            if interrupted() {
+                return Err("interrupted".into());
+            }
+        }
+        let spent = proxy.settled()? - before;
+        let more = proxy.memory()? - proxy.memory;
+        let idle = cpu_share(proxy.id)?;
+        table.row(count, &[more, more * MIB / count as f64, spent * 1e3 / count as f64, idle]);
+    }
+    Ok(table.end())
 }
 
 /// A namespace of many patterns that no lock of the load has, and no policies.

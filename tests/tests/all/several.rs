@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
-use lockwarden_tests::{Proxy, Redis, State};
+use lockwarden_tests::{Proxy, Redis, State, wait_for};
 
 const RELEASE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 const ALICES: &str = "5c9e2f70-alice-d1b3";
@@ -105,22 +105,17 @@ fn a_client_that_hangs_up_takes_its_backend_connection_with_it() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let clients: Vec<_> = (0..5).map(|_| proxy.client()).collect();
-    // Where connections are shared, the shared ones stay.
-    for client in &clients {
-        client.sends("PING").gets("+PONG");
-    }
-    let idle = match proxy.is_multiplexed() {
-        true => redis.connections(),
-        false => redis.connections() - clients.len(),
-    };
     for client in &clients {
         client.write(&lockwarden_tests::encode(&["BLPOP", "queue", "0"]));
     }
-    lockwarden_tests::wait_for("five blocked clients", || {
-        redis.client().sends("INFO clients").text().contains("blocked_clients:5\r\n")
-    });
+    let are_blocked = |number: usize| {
+        let said = redis.client().sends("INFO clients").text();
+        said.contains(&format!("blocked_clients:{number}\r\n"))
+    };
+    wait_for("five blocked clients", || are_blocked(5));
+    let before = redis.connections();
     drop(clients);
-    lockwarden_tests::wait_for("their connections to end", || redis.connections() <= idle);
+    wait_for("their connections to end", || are_blocked(0) && redis.connections() < before);
     redis.client().sends("RPUSH queue work").gets(":1");
     assert!(!redis.is_free("queue"), "nobody is left who would take it");
 }
