@@ -103,7 +103,7 @@ fn held(
         let mut holders: Vec<Plain> = (0..HOLDERS).map(|_| connect(&proxy.open.address)).collect::<Result<_, _>>()?;
         let before = proxy.spent()?;
         for (batch, holder) in (0..count / BATCH).zip((0..holders.len()).cycle()) {
-            let take = |number| takes(&format!("{LOCKS}{count}:{number:07}"), &format!("{number:032x}"));
+            let take = |number| takes(&format!("{LOCKS}{name}-{count}:{number:07}"), &format!("{number:032x}"));
             let requests: Vec<u8> = (batch * BATCH..(batch + 1) * BATCH).flat_map(take).collect();
             exchange(&mut holders[holder], &requests, &granted.repeat(BATCH as usize))?;
             if interrupted() {
