@@ -17,8 +17,10 @@ impl Drop for Stops<'_> {
 /// How long a condition may take to come true before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The time between two looks at a condition: at first, and at most. A look may cost a request, or many.
-const POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
+/// The time between two looks at a condition, at first.
+const POLL: Duration = Duration::from_millis(5);
+/// The same after a while: a look may cost a request, or many.
+const LONGEST_POLL: Duration = Duration::from_millis(50);
 
 /// Waits until the condition holds; false when it does not within [`PATIENCE`].
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
@@ -47,13 +49,13 @@ pub fn holds_for(time: Duration, what: &str, mut condition: impl FnMut() -> bool
     let start = Instant::now();
     while start.elapsed() < time {
         assert!(condition(), "after {:?}, not any more: {what}", start.elapsed());
-        sleep(POLL[0]);
+        sleep(POLL);
     }
 }
 
 fn attempts<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + PATIENCE;
-    let mut pause = POLL[0];
+    let mut pause = POLL;
     loop {
         if let Some(value) = attempt() {
             return Some(value);
@@ -62,6 +64,6 @@ fn attempts<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
             return None;
         }
         sleep(pause);
-        pause = POLL[1].min(pause * 5 / 4);
+        pause = LONGEST_POLL.min(pause * 5 / 4);
     }
 }

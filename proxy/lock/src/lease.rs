@@ -247,7 +247,7 @@ impl LeaseTable {
                 let ends = ttl.map(|ttl| now + ttl);
                 if known {
                     // Extended through another proxy, or bypassing all of them.
-                    self.is_still_there(key, grant, ttl, now);
+                    self.is_there(key, grant, ttl, now);
                     None
                 } else {
                     let lease = Lease {
@@ -352,11 +352,8 @@ impl LeaseTable {
     }
 
     /// This lease was found on the server, with this TTL, if any.
-    pub fn is_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: Instant) {
-        self.is_still_there(key, grant, ttl, now.into());
-    }
-
-    fn is_still_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: Tick) {
+    pub fn is_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: impl Into<Tick>) {
+        let now = now.into();
         let Some(placed) = self.leases.get_mut(key) else {
             return;
         };
@@ -433,7 +430,8 @@ impl LeaseTable {
                 Some(_) => held.finite += 1,
                 None => held.endless += 1,
             }
-            held.oldest = Some(held.oldest.map_or(lease.since.instant(), |oldest| oldest.min(lease.since.instant())));
+            let since = lease.since.instant();
+            held.oldest = Some(held.oldest.map_or(since, |oldest| oldest.min(since)));
         }
     }
 

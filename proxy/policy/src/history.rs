@@ -35,35 +35,32 @@ pub(crate) struct History {
 
 #[derive(Default)]
 struct Shard {
-    windows: HashMap<u64, Window>,
-    budgets: HashMap<u64, Budget>,
-    /// In which second room was last made among windows, and among budgets: a look at all of them, which finds hardly more
-    /// within the same second.
-    swept: [u64; 2],
+    windows: Bounded<Window, MAX_WINDOWS>,
+    budgets: Bounded<Budget, MAX_BUDGETS>,
 }
 
-impl Shard {
-    /// The window of this key, unless there are too many.
-    fn window(&mut self, key: u64, second: u64) -> Option<&mut Window> {
-        let Shard { windows, swept: [swept, _], .. } = self;
-        if windows.len() >= MAX_WINDOWS && *swept != second && !windows.contains_key(&key) {
-            *swept = second;
-            windows.retain(|_, window| window.newest + SECONDS as u64 > second);
-        }
-        let has_room = windows.len() < MAX_WINDOWS;
-        if has_room { Some(windows.entry(key).or_default()) } else { windows.get_mut(&key) }
-    }
+/// At most so many entries.
+struct Bounded<V, const MOST: usize> {
+    entries: HashMap<u64, V>,
+    /// In which second room was last made: a look at all entries, which finds hardly more within the same second.
+    swept: u64,
+}
 
-    /// The budget of this key, which is full at first, unless there are too many. `now` in microseconds.
-    fn budget(&mut self, key: u64, now: u64) -> Option<&mut Budget> {
-        let Shard { budgets, swept: [_, swept], .. } = self;
-        let second = now / 1_000_000;
-        if budgets.len() >= MAX_BUDGETS && *swept != second && !budgets.contains_key(&key) {
+impl<V, const MOST: usize> Default for Bounded<V, MOST> {
+    fn default() -> Self {
+        Bounded { entries: HashMap::new(), swept: 0 }
+    }
+}
+
+impl<V, const MOST: usize> Bounded<V, MOST> {
+    /// The entry of this key, which is `new` at first, unless there are too many that still matter.
+    fn entry(&mut self, key: u64, second: u64, matters: impl Fn(&V) -> bool, new: V) -> Option<&mut V> {
+        let Bounded { entries, swept } = self;
+        if entries.len() >= MOST && *swept != second && !entries.contains_key(&key) {
             *swept = second;
-            budgets.retain(|_, budget| budget.full_at > now);
+            entries.retain(|_, entry| matters(entry));
         }
-        let has_room = budgets.len() < MAX_BUDGETS;
-        if has_room { Some(budgets.entry(key).or_insert(Budget { full_at: now })) } else { budgets.get_mut(&key) }
+        if entries.len() < MOST { Some(entries.entry(key).or_insert(new)) } else { entries.get_mut(&key) }
     }
 }
 
@@ -182,7 +179,8 @@ impl History {
         let second = asking.now_ms / 1000;
         for (_, key) in asking.windows() {
             self.with(key, |shard| {
-                if let Some(window) = shard.window(key, second) {
+                let matters = |window: &Window| window.newest + SECONDS as u64 > second;
+                if let Some(window) = shard.windows.entry(key, second, matters, Window::default()) {
                     window.add(second);
                 }
             });
@@ -199,7 +197,7 @@ impl History {
             let mut windows = asking.windows().into_iter();
             let key = windows.find(|(known, _)| *known == whose).map_or(asking.lock, |(_, key)| key);
             let second = asking.now_ms / 1000;
-            self.with(key, |shard| shard.windows.get(&key).map_or(0, |window| window.sum(second)))
+            self.with(key, |shard| shard.windows.entries.get(&key).map_or(0, |window| window.sum(second)))
         })
     }
 
@@ -221,7 +219,8 @@ impl History {
         let one = whole / u64::from(most);
         let key = hash((asking.application, policy, budget));
         self.with(key, |shard| {
-            let Some(budget) = shard.budget(key, now) else {
+            let matters = |budget: &Budget| budget.full_at > now;
+            let Some(budget) = shard.budgets.entry(key, asking.now_ms / 1000, matters, Budget { full_at: now }) else {
                 return true;
             };
             let full_at = budget.full_at.max(now).saturating_add(one);
@@ -298,7 +297,7 @@ mod tests {
         }
         let kept =
             |of: fn(&Shard) -> usize| -> usize { history.shards.iter().map(|shard| of(&shard.lock().unwrap())).sum() };
-        assert_eq!(kept(|shard| shard.windows.len()), SHARDS * MAX_WINDOWS);
+        assert_eq!(kept(|shard| shard.windows.entries.len()), SHARDS * MAX_WINDOWS);
         let full = asking("one more", "shop", 0);
         history.tried(&full);
         assert_eq!(history.tries(&full, Whose::Everyone), 0);
@@ -309,6 +308,6 @@ mod tests {
         for number in 0..2 * (SHARDS * MAX_BUDGETS) as u64 {
             assert!(history.take(&asking("a", &number.to_string(), 0), "mine", ("spin", 1, 1_000)));
         }
-        assert!(kept(|shard| shard.budgets.len()) <= SHARDS * MAX_BUDGETS);
+        assert!(kept(|shard| shard.budgets.entries.len()) <= SHARDS * MAX_BUDGETS);
     }
 }

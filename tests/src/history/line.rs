@@ -14,7 +14,7 @@ use crate::deadline::wait_for;
 use super::clock::At;
 use super::operation::{Action, Answer, History, Operation, Write};
 
-/// The time between two looks at the files of all clients.
+/// The time between two looks at the files of all clients, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Writes the file of one client.
@@ -108,11 +108,12 @@ pub(super) fn read(path: &Path, client: u32, history: &mut History) {
     history.operations.extend(last);
 }
 
-/// Waits until clients that write to these files have been granted a few locks that they asked for after this.
+/// Waits until clients that write to these files have been granted a few locks that they asked for from now on.
 #[track_caller]
-pub(super) fn grants_go_on<'a>(files: impl Iterator<Item = &'a PathBuf> + Clone, from: At) {
+pub(super) fn grants_go_on<'a>(files: impl Iterator<Item = &'a PathBuf> + Clone) {
+    let from = At::now();
     wait_for("grants", || {
-        // Files grow long, and clients have to get on.
+        // Each look reads all that was ever written.
         sleep(LOOK_EVERY);
         let mut history = History::default();
         for file in files.clone() {

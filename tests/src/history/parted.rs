@@ -303,7 +303,7 @@ impl Parted {
     /// Parts the machines, waits until others have a primary that grants locks, and has all of them meet again.
     #[track_caller]
     fn parts(&mut self, parting: Parting) {
-        line::grants_go_on(self.clients.iter().map(|(_, file, _)| file), At::now());
+        self.grants_go_on();
         let began = At::now();
         let from = self.agreed("the primary to be agreed upon", |parted| parted.primary_named_by(&[0, 1, 2]));
         let others: Vec<usize> = (0..SERVERS).filter(|one| *one != from).collect();
@@ -331,7 +331,7 @@ impl Parted {
             sleep(GOES_ON_FOR);
             self.proxies[0].0.thaw();
         }
-        line::grants_go_on(self.clients.iter().map(|(_, file, _)| file), At::now());
+        self.grants_go_on();
         sleep(GOES_ON_FOR);
         if parting == Parting::Asleep {
             self.signals(from, libc::SIGCONT);
@@ -341,7 +341,12 @@ impl Parted {
         let words = format!("the primary, server {from}, lost its place to server {to}: {}", parting.words());
         self.history.troubles.push(Trouble { words, began, ended: Some(At::now()) });
         self.are_in_order();
-        line::grants_go_on(self.clients.iter().map(|(_, file, _)| file), At::now());
+        self.grants_go_on();
+    }
+
+    #[track_caller]
+    fn grants_go_on(&self) {
+        line::grants_go_on(self.clients.iter().map(|(_, file, _)| file));
     }
 
     #[track_caller]

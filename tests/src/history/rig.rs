@@ -284,7 +284,7 @@ impl Rig {
     #[track_caller]
     fn fails_over(&mut self) {
         for kind in self.plan.failovers.clone() {
-            line::grants_go_on(self.files.iter().map(|(_, file)| file), At::now());
+            self.grants_go_on();
             let began = At::now();
             let Backend::Watched(all) = &mut self.backend else {
                 return;
@@ -301,12 +301,17 @@ impl Rig {
                 ended: Some(At::now()),
             });
             self.failovers.push((kind, began));
-            line::grants_go_on(self.files.iter().map(|(_, file)| file), At::now());
+            self.grants_go_on();
             if let Backend::Watched(all) = &mut self.backend {
                 all.heals();
             }
         }
-        line::grants_go_on(self.files.iter().map(|(_, file)| file), At::now());
+        self.grants_go_on();
+    }
+
+    #[track_caller]
+    fn grants_go_on(&self) {
+        line::grants_go_on(self.files.iter().map(|(_, file)| file));
     }
 
     fn begins(&mut self, fault: Fault, victim: usize, lasts: Duration) {

@@ -29,6 +29,24 @@ fn git(directory: &Path, words: &[&str]) -> String {
     run_to_end(&mut git).stdout.trim().to_owned()
 }
 
+/// The profile of tests is that of dependencies: a member that it does not name would be tested without checks of overflow.
+#[test]
+fn every_member_is_tested_with_debug_assertions() {
+    let read = |path: &str| -> toml::Table {
+        let text = fs::read_to_string(repository().join(path).join("Cargo.toml")).expect("it is there");
+        text.parse().expect("it is TOML")
+    };
+    let workspace = read(".");
+    let members = workspace["workspace"]["members"].as_array().expect("a list");
+    for member in members {
+        let manifest = read(member.as_str().expect("a path"));
+        let name = manifest["package"]["name"].as_str().expect("a name");
+        let profile = workspace["profile"]["dev"]["package"].get(name);
+        let checks = profile.map(|one| ["debug-assertions", "overflow-checks"].map(|key| one[key].as_bool()));
+        assert_eq!(checks, Some([Some(true); 2]), "{name} in [profile.dev.package]");
+    }
+}
+
 #[test]
 fn a_release_knows_the_revision_that_it_was_built_of() {
     if !installed(&["git"]) {

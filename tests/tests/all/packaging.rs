@@ -138,6 +138,17 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
 /// Ends with the value.
 struct Running(Child);
 
+impl Running {
+    /// Waits until it serves clients.
+    #[track_caller]
+    fn serves(&mut self, address: SocketAddr) {
+        wait_for("it to serve", || {
+            assert_eq!(self.0.try_wait().expect("it is ours"), None, "it has ended");
+            says_pong(address)
+        });
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         // It may have ended.
@@ -213,10 +224,7 @@ fn a_package_works_in_a_fresh_debian_and_leaves_nothing_behind() {
     let mut command = Command::new("chroot");
     command.arg(format!("--userspec={user}:{user}")).arg(&root).args(start.split(' '));
     let mut running = Running(command.stdin(Stdio::null()).spawn().expect("chroot is there"));
-    wait_for("it to serve", || {
-        assert_eq!(running.0.try_wait().expect("it is ours"), None, "it has ended");
-        says_pong(address)
-    });
+    running.serves(address);
     let client = Client::connect(address);
     client.sends("SET a b").gets("+OK");
     redis.client().sends("GET a").gets("$1 b");
@@ -296,10 +304,7 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
             .arg(&config);
         let mut running =
             Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("setpriv is there"));
-        wait_for("it to serve", || {
-            assert_eq!(running.0.try_wait().expect("it is ours"), None, "it has ended");
-            says_pong(address)
-        });
+        running.serves(address);
         // This test is the client, and root's.
         let client = Client::connect(address);
         client.sends("SETNX lock:a 1").gets(":1");
