@@ -351,14 +351,15 @@ impl Session {
 
     /// Renews this session's leases over its own connection, where the proxy's own connection may not.
     fn renew_own(&mut self, prefix: &[u8]) {
-        for (key, lease) in self.client.shared.renewals.of_session(self.client.number) {
+        for lease in self.client.shared.renewals.of_session(self.client.number) {
+            let key = lease.lock();
             // A renewal is a write, and would make the client's transaction on this key fail.
-            let watched = self.client.connection.watch.has_lock(&key);
-            let longest = longest_ms(&self.client.shared, &key, Instant::now());
+            let watched = self.client.connection.watch.has_lock(key);
+            let longest = longest_ms(&self.client.shared, key, Instant::now());
             if key.db() == self.client.connection.selected && !watched && longest != Some(0) {
                 let renewal = (&lease.renewal, longest, true);
                 let step = plan::renew(std::iter::once(renewal), prefix);
-                self.transport.execute(&step, Form::Text, Look::Renewed(Box::new((key, lease))), Muted::Yes);
+                self.transport.execute(&step, Form::Text, Look::Renewed(Box::new(lease)), Muted::Yes);
             }
         }
     }

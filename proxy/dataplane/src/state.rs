@@ -26,7 +26,7 @@ use lockwarden_control::telemetry::events::{EventLog, SessionNumber};
 use lockwarden_control::telemetry::logging::{ObservationFolder, RepeatFolder};
 use lockwarden_control::telemetry::metrics::{Metrics, NamespaceMirror};
 use lockwarden_lock::companion::{SLOTS, slot};
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::library_scripts;
 use lockwarden_lock::promise::Heard;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub use crate::db_key::DbKey;
+use crate::db_key::DbKey;
 pub use attempts::{ATTEMPTS_WINDOW, MAX_TRIED};
 
 use crate::db_key::DbMap;

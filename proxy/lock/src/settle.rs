@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::db_key::DbKey;
 use crate::decision::{Decision, Denial, Obligations, Proofs, Verdict};
-use crate::evidence::{DbKey, Facts};
+use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
 use crate::op::{Command, Comparison, ExtendSpelling, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::outcome::NothingRun;

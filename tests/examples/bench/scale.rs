@@ -33,7 +33,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Every series, printed as it comes.
 pub(crate) fn run(bench: &Bench<'_>, way: &Way) -> Result<Vec<Value>, Box<dyn Error>> {
-    let locks = namespace("locks", &[format!("{LOCKS}*")], None).replace("60s", "2h");
+    let locks = namespace("locks", &[format!("{LOCKS}*")], None).replace("30s", "2h").replace("60s", "2h");
     let alone = Measured::of(bench, &way.with_namespaces("alone", &locks))?;
     let mut series = Vec::new();
 

@@ -11,7 +11,7 @@ use lockwarden_control::clock::now_ms;
 use lockwarden_control::telemetry::events::{Caller, SessionNumber};
 use lockwarden_control::text::escape::spell;
 use lockwarden_dataplane::registry::clients::ClientConnection;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::token::SessionId;
 
 use super::api;

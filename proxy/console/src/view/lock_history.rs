@@ -10,8 +10,9 @@ use lockwarden_control::clock::ms;
 use lockwarden_control::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber};
 use lockwarden_control::telemetry::vocabulary::Observation;
 use lockwarden_discovery::PatternId;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::decision::Operation;
-use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
+use lockwarden_lock::evidence::SURELY_BEFORE_END;
 use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;

@@ -9,7 +9,7 @@ use lockwarden_control::clock::now_ms;
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::text::escape::{spell, unspell};
 use lockwarden_dataplane::state::ProxyState;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::Lease;
 use memchr::memmem;
 

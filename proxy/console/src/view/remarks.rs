@@ -5,7 +5,7 @@ use std::time::Instant;
 use lockwarden_control::clock::ms;
 use lockwarden_control::text::durations::{duration, times};
 use lockwarden_control::text::escape::spell;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 
 use super::api;
 use super::hold_times::{ENOUGH, enough};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lockwarden_control::telemetry::events::{Caller, SessionNumber};
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 
 /// Waits that are followed in one search.
 pub(super) const MAX_EDGES: usize = 16_384;

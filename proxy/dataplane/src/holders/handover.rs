@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockwarden_control::telemetry::events::SessionNumber;
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::plan::{IndexEntry, RecordedLease};
 use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
@@ -79,20 +78,20 @@ pub(crate) fn end_session(shared: &Arc<ProxyState>, session: SessionNumber, ende
 
 fn end_session_on(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended) {
     let mut left = Vec::new();
-    for (key, lease) in shared.renewals.end_session(session) {
-        if let Some(job) = shared.jobs.holder(&key, &lease) {
+    for lease in shared.renewals.end_session(session) {
+        if let Some(job) = shared.jobs.holder(&lease) {
             let now = Instant::now();
             // It will soon be known whether there is a job: until then no holder exists for which the lease would be
             // renewed.
-            let latest = lease.ends.checked_sub(lease.ttl() / 4).unwrap_or(now);
-            let known = lease.due.max(now + DECIDED_AFTER);
-            let due = known.min(latest);
-            shared.renewals.adopt_later(&job, key, lease, (now, due));
+            let latest = lease.ends.instant().checked_sub(lease.ttl() / 4).unwrap_or(now);
+            let known = lease.due.max((now + DECIDED_AFTER).into());
+            let due = known.min(latest.into());
+            shared.renewals.adopt_later(&job, lease, (now, due));
             continue;
         }
-        match wanted(shared, &key, &lease, ended) {
-            Some(wanted) => left.push(Left { key, lease, wanted }),
-            None => shared.renewals.leave(&key, &lease),
+        match wanted(shared, &lease, ended) {
+            Some(wanted) => left.push(Left { lease, wanted }),
+            None => shared.renewals.leave(&lease),
         }
     }
     if let (false, Ok(runtime)) = (left.is_empty(), Handle::try_current()) {
@@ -102,22 +101,21 @@ fn end_session_on(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended
 
 /// A lease whose connection has ended.
 struct Left {
-    key: DbKey,
     lease: KeptLease,
     wanted: Wanted,
 }
 
 /// Which connections may keep this lease alive after its connection has ended so; `None` if none may.
-fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
+fn wanted(shared: &ProxyState, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
     let active = shared.active.load();
-    let rules = active.of_lock(key.bytes())?.rules;
+    let rules = active.of_lock(lease.lock().bytes())?.rules;
     let (identity, distinctive) = match &lease.same_client {
         SameClient::Nobody => return None,
         SameClient::Identity(client) => (*client, true),
         SameClient::Process(client, peer, distinctive) => (client.with_process(peer.process()), *distinctive),
     };
-    let wanted =
-        Wanted { identity, distinctive, rules, since: lease.since, ended: ended.at().filter(|_| !rules.hand_over) };
+    let ended = ended.at().filter(|_| !rules.hand_over);
+    let wanted = Wanted { identity, distinctive, rules, since: lease.since.instant(), ended };
     wanted.may_be_found().then_some(wanted)
 }
 
@@ -177,13 +175,13 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
         let mut alone = Vec::new();
         for left in left {
             match left.wanted.find(&shared).await {
-                Some(peer) => hand_over(&shared, &peer, left.key, left.lease),
+                Some(peer) => hand_over(&shared, &peer, left.lease),
                 None => alone.push(left),
             }
         }
         if !is_offered {
-            for Left { key, lease, wanted } in &alone {
-                shared.renewals.offer(key, lease, wanted.ended);
+            for Left { lease, wanted } in &alone {
+                shared.renewals.offer(lease, wanted.ended);
             }
             is_offered = true;
         }
@@ -193,7 +191,7 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
             return;
         };
         let now = Instant::now();
-        alone.retain(|left| now + pause < left.lease.ends);
+        alone.retain(|left| left.lease.ends > now + pause);
         left = alone;
         // A sleeping task must not keep the state of a proxy that stops.
         drop(shared);
@@ -201,8 +199,8 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
     }
 }
 
-fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
-    shared.renewals.adopt(&to.holder, key, lease, Instant::now());
+fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, lease: KeptLease) {
+    shared.renewals.adopt(&to.holder, lease, Instant::now());
     // If the connection ended before the lease was adopted, no other code would look after the lease.
     if shared.clients.of_session(to.session).is_none() {
         end_session(shared, to.holder.session, Ended::ByUs);
@@ -226,7 +224,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
     let Found { entry, asked, overdue, lease: left, ttl } = found;
     let now = Instant::now();
     let active = shared.active.load_full();
-    let Some(details) = active.of_lock(&entry.lock) else {
+    let Some(details) = active.of_lock(entry.lock.bytes()) else {
         return false;
     };
     let rules = details.rules;
@@ -241,10 +239,10 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
         since: asked.checked_sub(left.held).unwrap_or(*asked),
         ended: (entry.offered && !rules.hand_over).then_some(*overdue),
     };
-    let key = DbKey::new(entry.db, &entry.lock);
+    let key = &entry.lock;
     let client = left.identity.with_process(Process::None);
     let job = || {
-        let job = shared.jobs.of(&key, left.grant)?;
+        let job = shared.jobs.of(key, left.grant)?;
         // The process itself lives, so its other connections have to take over.
         if job.taker_lives() { None } else { job.holder }
     };
@@ -274,7 +272,7 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
     let ceiling = TtlMs(ceiling.saturating_add(rules.grace_ms));
     renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
     let mut lease = KeptLease::new(&holder, same_client, renewal, now);
-    (lease.since, lease.ends) = (wanted.since, now + *ttl);
+    (lease.since, lease.ends) = (wanted.since.into(), (now + *ttl).into());
     if let Some(peer) = peer.as_ref().filter(|peer| peer.session != left.session) {
         tracing::info!(
             namespace = %details.name,
@@ -285,12 +283,12 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
         );
     }
     let event = LeaseEvent::Found { grant: left.grant, fence: left.fence, since: wanted.since, ttl: Some(*ttl) };
-    shared.mirror.apply(&key, event, now);
+    shared.mirror.apply(key, event, now);
     shared.renewals.is_stale(entry.encoded());
     match peer {
-        Some(peer) => hand_over(shared, &peer, key, lease),
+        Some(peer) => hand_over(shared, &peer, lease),
         None => {
-            shared.renewals.adopt(&holder, key.clone(), lease, Instant::now());
+            shared.renewals.adopt(&holder, lease, Instant::now());
             // If the job ended before the lease was adopted, no other code would notice that.
             if job().is_none() {
                 end_session(shared, holder.session, Ended::ByUs);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::token::{Grant, Process};
 
 use crate::registry::clients::{ClientConnection, Identified};

@@ -8,7 +8,7 @@ use lockwarden_control::clock;
 use lockwarden_control::random::refusal_id;
 use lockwarden_control::telemetry::events::{EventKind, Verdict};
 use lockwarden_control::telemetry::vocabulary::DecisionKind;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::plan::{self, Broke, Plan};
 use lockwarden_lock::token::{FencingToken, Grant};

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::companion::Home;
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::{self, IndexEntry, Orphan};
 use lockwarden_resp::Value;
 use tokio::task::JoinHandle;
@@ -142,7 +141,7 @@ impl Orphans {
                 continue;
             };
             let since = asked.checked_sub(age).unwrap_or(asked);
-            let same = by_db.iter_mut().find(|of_db| of_db[0].0.db == entry.db);
+            let same = by_db.iter_mut().find(|of_db| of_db[0].0.lock.db() == entry.lock.db());
             match same {
                 Some(of_db) => of_db.push((entry, since)),
                 None => by_db.push(vec![(entry, since)]),
@@ -189,8 +188,7 @@ fn left_by_others(shared: &ProxyState, word: Bytes) -> Option<IndexEntry> {
         shared.renewals.is_stale(word);
         return None;
     };
-    let key = DbKey::new(entry.db, &entry.lock);
-    match shared.renewals.entry(&key) {
+    match shared.renewals.entry(&entry.lock) {
         None => Some(entry),
         Some(own) => {
             // This lease's own entry is late; a different one has terms that are not in force any more.

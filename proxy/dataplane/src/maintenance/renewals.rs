@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use lockwarden_control::telemetry::vocabulary::{ConnectionState, DurabilityResult, KeepAliveOutcome};
 use lockwarden_lock::companion::Home;
-use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, IndexEntry, Plan};
 use lockwarden_lock::rules::Durability;
@@ -102,9 +101,9 @@ async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Re
             return;
         }
         // Without a limit: each renewal uses its holder's connection, and they do not share one call.
-        for (key, lease) in shared.renewals.take_due(now, usize::MAX) {
-            if now > lease.ends {
-                shared.renewals.ended(&key, &lease);
+        for lease in shared.renewals.take_due(now, usize::MAX) {
+            if lease.ends < now {
+                shared.renewals.ended(&lease);
             } else {
                 lease.wakeup.work();
             }
@@ -156,7 +155,7 @@ struct Call {
 /// What a call is about.
 enum Question {
     /// Leases of one database.
-    Renew(Vec<(DbKey, KeptLease)>),
+    Renew(Vec<KeptLease>),
     /// What is written to the index in this place; the reply says what is overdue.
     Index(IndexWork, Home),
     /// Overdue entries of leases of one database, and since when each is overdue.
@@ -166,9 +165,9 @@ enum Question {
 impl Question {
     fn db(&self) -> u32 {
         match self {
-            Question::Renew(leases) => leases.first().map_or(0, |(key, _)| key.db()),
+            Question::Renew(leases) => leases.first().map_or(0, |lease| lease.lock().db()),
             Question::Index(..) => 0,
-            Question::Orphans(entries) => entries.first().map_or(0, |(entry, _)| entry.db),
+            Question::Orphans(entries) => entries.first().map_or(0, |(entry, _)| entry.lock.db()),
         }
     }
 }
@@ -183,8 +182,8 @@ impl Call {
         match &self.question {
             Question::Renew(leases) => {
                 let leases = leases.iter();
-                let renewals = leases.map(|(key, lease)| {
-                    let longest = quarantine::longest_ms(shared, key, self.sent);
+                let renewals = leases.map(|lease| {
+                    let longest = quarantine::longest_ms(shared, lease.lock(), self.sent);
                     (&lease.renewal, longest, self.with_record(lease))
                 });
                 plan::renew(renewals, prefix)
@@ -290,13 +289,13 @@ impl<'a> Renewals<'a> {
     }
 
     /// Sends calls for these leases, one for each database and each number of replicas that have to confirm.
-    async fn send_renewals(&mut self, leases: Vec<(DbKey, KeptLease)>, now: Instant) -> Result<(), BackendError> {
+    async fn send_renewals(&mut self, leases: Vec<KeptLease>, now: Instant) -> Result<(), BackendError> {
         let leases = promised(self.shared, leases, now);
         let mut leases = wait_for_watchers(self.shared, leases, now);
-        while let Some((first, _)) = leases.first() {
-            let (db, waits) = (first.db(), self.durability(first));
+        while let Some(first) = leases.first() {
+            let (db, waits) = (first.lock().db(), self.durability(first));
             let (these, others) =
-                leases.into_iter().partition(|(key, _)| key.db() == db && self.durability(key) == waits);
+                leases.into_iter().partition(|lease| lease.lock().db() == db && self.durability(lease) == waits);
             leases = others;
             for these in in_calls(these, self.locks_a_call()) {
                 self.send(Question::Renew(these), Form::Sha).await?;
@@ -310,16 +309,16 @@ impl<'a> Renewals<'a> {
     }
 
     /// The confirmation by replicas that a renewal of this lease needs.
-    fn durability(&self, key: &DbKey) -> Option<Durability> {
+    fn durability(&self, lease: &KeptLease) -> Option<Durability> {
         let active = self.shared.active.load();
-        let details = active.of_lock(key.bytes());
+        let details = active.of_lock(lease.lock().bytes());
         details.and_then(|details| details.rules.durability)
     }
 
     async fn send(&mut self, question: Question, form: Form) -> Result<(), BackendError> {
         let mut request = BytesMut::new();
         let waits = match &question {
-            Question::Renew(leases) => leases.first().and_then(|(key, _)| self.durability(key)),
+            Question::Renew(leases) => leases.first().and_then(|lease| self.durability(lease)),
             Question::Index(..) | Question::Orphans(_) => None,
         };
         let db = question.db();
@@ -421,10 +420,10 @@ impl<'a> Renewals<'a> {
             }
         };
         let now = Instant::now();
-        for (key, lease) in leases {
-            effects::count_confirmation(self.shared, key, result);
+        for lease in leases {
+            effects::count_confirmation(self.shared, lease.lock(), result);
             if result == DurabilityResult::TooFew {
-                self.shared.renewals.try_sooner(key, lease, now);
+                self.shared.renewals.try_sooner(lease, now);
             }
         }
     }
@@ -434,9 +433,9 @@ impl<'a> Renewals<'a> {
         match &call.question {
             Question::Renew(leases) => {
                 let renewed = plan::renewed(answer).unwrap_or_default();
-                for ((key, lease), renewed) in leases.iter().zip(renewed) {
+                for (lease, renewed) in leases.iter().zip(renewed) {
                     let with_record = call.with_record(lease);
-                    effects::renewed(self.shared, key, lease, renewed, with_record, now);
+                    effects::renewed(self.shared, lease, renewed, with_record, now);
                 }
             }
             Question::Index(work, _) => {
@@ -466,14 +465,14 @@ fn in_calls<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = Vec<T>> {
 
 /// A lease to which nothing may be promised now is not renewed: the lock may be another client's by the time that its
 /// TTL ends.
-fn promised(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant) -> Vec<(DbKey, KeptLease)> {
-    due.retain(|(key, lease)| {
-        if quarantine::longest_ms(shared, key, now) != Some(0) {
+fn promised(shared: &ProxyState, mut due: Vec<KeptLease>, now: Instant) -> Vec<KeptLease> {
+    due.retain(|lease| {
+        if quarantine::longest_ms(shared, lease.lock(), now) != Some(0) {
             return true;
         }
-        match now >= lease.ends {
-            true => effects::unpromised(shared, key, lease, now),
-            false => effects::count_renewal(shared, key, KeepAliveOutcome::Skipped),
+        match lease.ends <= now {
+            true => effects::unpromised(shared, lease, now),
+            false => effects::count_renewal(shared, lease.lock(), KeepAliveOutcome::Skipped),
         }
         false
     });
@@ -492,18 +491,18 @@ fn refused(error: &[u8]) -> Unusable {
 }
 
 /// Delays the renewal of keys that a session of this proxy watches, as long as there is time.
-fn wait_for_watchers(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant) -> Vec<(DbKey, KeptLease)> {
+fn wait_for_watchers(shared: &ProxyState, mut due: Vec<KeptLease>, now: Instant) -> Vec<KeptLease> {
     // A renewal changes the key's TTL, which Redis counts as a change: it would make the watcher's EXEC fail.
-    due.retain(|(key, lease)| {
-        let ttl = Duration::from_millis(lease.renewal.ttl_ms.0);
-        let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
-        if !shared.watched_keys.is_watched(key) || now >= latest {
+    due.retain(|lease| {
+        let ttl = lease.ttl();
+        let latest = lease.ends.instant().checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
+        if !shared.watched_keys.is_watched(lease.lock()) || now >= latest {
             return true;
         }
         let again = (now + ttl / 16).min(latest);
         let again = again.max(now + Duration::from_millis(5));
-        shared.renewals.postpone(key, lease, again);
-        effects::count_renewal(shared, key, KeepAliveOutcome::Skipped);
+        shared.renewals.postpone(lease, again);
+        effects::count_renewal(shared, lease.lock(), KeepAliveOutcome::Skipped);
         false
     });
     due

@@ -16,7 +16,8 @@ use lockwarden_control::telemetry::events::EventKind;
 use lockwarden_control::telemetry::metrics::SweepCounts;
 use lockwarden_control::text::durations::duration;
 use lockwarden_control::text::escape::spell;
-use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::evidence::SURELY_BEFORE_END;
 use lockwarden_lock::lease::{Lease, LeaseEvent};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{IndexEntry, RecordedLease, SweepTerms, Swept, sweep, swept};
@@ -248,7 +249,7 @@ impl Sweeper {
                 Some(ttl) if swept.given => {
                     found.given.add(key.clone(), lease.held);
                     let terms = self.terms.get(usize::from(namespace.0));
-                    let entry = terms.and_then(|terms| terms.kept(db, key.bytes(), &lease));
+                    let entry = terms.and_then(|terms| terms.kept(key.clone(), &lease));
                     got_ttl(shared, details, key, &lease, ttl, entry.is_some());
                     kept.extend(entry.map(|entry| (entry, lease, ttl)));
                 }

@@ -165,11 +165,11 @@ fn rehome(first: &ProxyState, slots: &Slots) {
                 home.mirror.take_in(&key, lease);
             }
         }
-        for (key, lease) in shard.renewals.take_away(has_left) {
-            if let Some(home) = home_of(&key) {
+        for lease in shard.renewals.take_away(has_left) {
+            if let Some(home) = home_of(lease.lock()) {
                 first.metrics.cluster_leases_rehomed.inc();
                 let holder = Holder { session: lease.session, wakeup: lease.wakeup.clone() };
-                home.renewals.adopt(&holder, key, lease, Instant::now());
+                home.renewals.adopt(&holder, lease, Instant::now());
             }
         }
     }

@@ -14,7 +14,7 @@ use lockwarden_control::net::proxy_protocol::Origin;
 use lockwarden_control::net::wakeup::Wakeup;
 use lockwarden_control::telemetry::applications::{KnownBy, Naming, Program};
 use lockwarden_control::telemetry::events::{Caller, SessionNumber};
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::rules::TrustAddress;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 

@@ -211,11 +211,11 @@ impl Jobs {
     }
 
     /// The holder for which this lease is kept alive now that its client has left.
-    pub(crate) fn holder(&self, key: &DbKey, lease: &KeptLease) -> Option<Holder> {
+    pub(crate) fn holder(&self, lease: &KeptLease) -> Option<Holder> {
         if self.is_empty() {
             return None;
         }
-        self.of(key, lease.renewal.grant)?.holder
+        self.of(lease.lock(), lease.renewal.grant)?.holder
     }
 
     /// The job that took this lease.

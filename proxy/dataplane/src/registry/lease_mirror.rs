@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lockwarden_control::clock;
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::metrics::NamespaceMirror;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::{Counted, End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Placed, Transition};
 use lockwarden_lock::token::{Grant, SessionId};
 

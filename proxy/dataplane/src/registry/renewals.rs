@@ -14,6 +14,7 @@ use bytes::Bytes;
 use lockwarden_control::telemetry::events::SessionNumber;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::plan::{IndexEntry, Renewal};
+use lockwarden_lock::time::Tick;
 use lockwarden_lock::token::Grant;
 use tokio::sync::Notify;
 
@@ -41,49 +42,43 @@ pub struct Renewals {
 
 impl Renewals {
     /// Keeps a lease alive from now on.
-    pub fn add(&self, holder: &Holder, same_client: SameClient, key: DbKey, renewal: Renewal, now: Instant) {
-        let ttl = Duration::from_millis(renewal.ttl_ms.0);
+    pub fn add(&self, holder: &Holder, same_client: SameClient, renewal: Renewal, now: Instant) {
         let mut lease = KeptLease::new(holder, same_client, renewal, now);
-        lease.due = now + ttl / DUE_AFTER;
+        let ttl = lease.ttl();
+        lease.due = Tick::from(now) + ttl / DUE_AFTER;
         let mut register = self.lock();
         // An earlier lease of this lock is over, and so is its entry in the index.
-        register.end(&key);
+        register.end(lease.lock());
         let list = index::first(ttl, now);
-        self.put(register, key, lease, list);
+        self.put(register, lease, list);
     }
 
     /// Keeps a lease whose session is gone alive for this holder from now on. A newer lease stays.
-    pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, lease: KeptLease, now: Instant) {
-        self.adopt_later(holder, key, lease, (now, now));
+    pub(crate) fn adopt(&self, holder: &Holder, lease: KeptLease, now: Instant) {
+        self.adopt_later(holder, lease, (now, now.into()));
     }
 
     /// The same; but it need not be renewed before it is `due`.
-    pub(crate) fn adopt_later(
-        &self,
-        holder: &Holder,
-        key: DbKey,
-        mut lease: KeptLease,
-        (now, due): (Instant, Instant),
-    ) {
+    pub(crate) fn adopt_later(&self, holder: &Holder, mut lease: KeptLease, (now, due): (Instant, Tick)) {
         let mut register = self.lock();
-        if register.leases.contains_key(&key) {
+        if register.leases.contains_key(lease.lock()) {
             return;
         }
         lease.due = due;
         (lease.session, lease.wakeup) = (holder.session, holder.wakeup.clone());
-        register.listing.withdraw(&key, &lease);
-        self.put(register, key, lease, now);
+        register.listing.withdraw(&lease);
+        self.put(register, lease, now);
     }
 
     /// Removes and returns the leases of these locks, which belong to another server from now on; there they stay
     /// with their sessions.
-    pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, KeptLease)> {
+    pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<KeptLease> {
         let mut register = self.lock();
         let keys: Vec<DbKey> = register.leases.keys().filter(|key| of(key)).cloned().collect();
         let taken = keys.into_iter().filter_map(|key| {
-            let lease = register.leases.get(&key)?.clone();
-            register.end(&key);
-            Some((key, lease))
+            let lease = register.remove(&key)?;
+            register.listing.leave(&lease);
+            Some(lease)
         });
         let taken = taken.collect();
         self.counted(&register);
@@ -91,8 +86,8 @@ impl Renewals {
     }
 
     /// Leaves a lease to other proxies; `ended` is when its client closed its connection, if the client did.
-    pub(crate) fn offer(&self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
-        self.lock().listing.offer(key, lease, ended);
+    pub(crate) fn offer(&self, lease: &KeptLease, ended: Option<Instant>) {
+        self.lock().listing.offer(lease, ended);
         self.changed.notify_one();
     }
 
@@ -103,8 +98,8 @@ impl Renewals {
     }
 
     /// Lets a lease expire by its TTL.
-    pub fn leave(&self, key: &DbKey, lease: &KeptLease) {
-        self.lock().listing.leave(key, lease);
+    pub fn leave(&self, lease: &KeptLease) {
+        self.lock().listing.leave(lease);
     }
 
     /// The entries that are to be written to the index, at most `most`, and those that are to be removed from it.
@@ -126,7 +121,7 @@ impl Renewals {
     pub fn entry(&self, key: &DbKey) -> Option<IndexEntry> {
         let register = self.lock();
         let lease = register.leases.get(key)?;
-        Some(index::entry(key, lease))
+        Some(index::entry(lease))
     }
 
     /// Whether an entry is due to be written to the index.
@@ -149,21 +144,17 @@ impl Renewals {
     }
 
     /// The session is gone: its leases expire by their TTL, unless they are adopted.
-    pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
+    pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<KeptLease> {
         let mut register = self.lock();
         let keys: Vec<DbKey> = register.of_session(session).cloned().collect();
-        let leases = keys.into_iter().filter_map(|key| {
-            let lease = register.remove(&key)?;
-            Some((key, lease))
-        });
-        let leases = leases.collect();
+        let leases = keys.iter().filter_map(|key| register.remove(key)).collect();
         self.counted(&register);
         leases
     }
 
     /// Takes the leases that are due, at most `most`; those that end first come first. Each is due again after a
     /// while, unless the outcome of its renewal is reported before.
-    pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<(DbKey, KeptLease)> {
+    pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<KeptLease> {
         let mut register = self.lock();
         register.find_due(now);
         let mut taken = Vec::new();
@@ -173,12 +164,11 @@ impl Renewals {
             let Some(lease) = register.leases.get(&key) else {
                 continue;
             };
-            let lease = lease.clone();
+            let lease = KeptLease::clone(lease);
             let again = lease.ttl() / AGAIN_AFTER;
-            let again = now + again.clamp(AGAIN_AT_LEAST, AGAIN_AT_MOST);
             // If no reply comes, it is tried again: renewing twice does no harm.
-            register.wait(&key, again);
-            taken.push((key, lease));
+            register.wait(&key, Tick::from(now) + again.clamp(AGAIN_AT_LEAST, AGAIN_AT_MOST));
+            taken.push(lease);
         }
         taken
     }
@@ -187,16 +177,16 @@ impl Renewals {
     pub(crate) fn all_are_due(&self) {
         let mut register = self.lock();
         let waiting = std::mem::take(&mut register.waiting);
-        for key in waiting.into_values() {
+        for (_, key) in waiting {
             register.is_due(key);
         }
     }
 
     /// The leases of one session.
-    pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
+    pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<KeptLease> {
         let register = self.lock();
         let keys = register.of_session(session);
-        keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone()))).collect()
+        keys.filter_map(|key| Some(KeptLease::clone(register.leases.get(key)?))).collect()
     }
 
     /// Whether a session has any leases here.
@@ -234,8 +224,9 @@ impl Renewals {
     }
 
     /// The lease was renewed to this TTL; `with_record`: its record was, too.
-    pub(crate) fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
-        self.change(key, lease, |lease| {
+    pub(crate) fn renewed(&self, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
+        let now = Tick::from(now);
+        self.change(lease, |lease| {
             lease.ends = now + ttl;
             if with_record {
                 lease.record_until = now + lease.renewal.record_reserve();
@@ -245,20 +236,20 @@ impl Renewals {
     }
 
     /// The lease was renewed, but too few replicas have it: it is due again after half the usual time.
-    pub(crate) fn try_sooner(&self, key: &DbKey, lease: &KeptLease, now: Instant) {
-        self.change(key, lease, |lease| now + lease.ttl() / (2 * DUE_AFTER));
+    pub(crate) fn try_sooner(&self, lease: &KeptLease, now: Instant) {
+        self.change(lease, |lease| Tick::from(now) + lease.ttl() / (2 * DUE_AFTER));
     }
 
     /// Its renewal has to wait until then.
-    pub(crate) fn postpone(&self, key: &DbKey, lease: &KeptLease, until: Instant) {
-        self.change(key, lease, |_| until);
+    pub(crate) fn postpone(&self, lease: &KeptLease, until: Instant) {
+        self.change(lease, |_| until.into());
     }
 
     /// The lease is over, if it is still the same one.
-    pub(crate) fn ended(&self, key: &DbKey, lease: &KeptLease) {
+    pub(crate) fn ended(&self, lease: &KeptLease) {
         let mut register = self.lock();
-        if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
-            register.end(key);
+        if register.leases.get(lease.lock()).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
+            register.end(lease.lock());
             self.counted(&register);
         }
     }
@@ -267,7 +258,8 @@ impl Renewals {
     /// lease that was due by then but is no more. So short leases that follow each other do not wake it each time.
     pub(crate) fn next_due(&self, now: Instant, writes_index: bool) -> Option<Instant> {
         let mut register = self.lock();
-        let first = if register.due.is_empty() { register.waiting.keys().next().map(|(at, _)| *at) } else { Some(now) };
+        let first =
+            if register.due.is_empty() { register.waiting.first().map(|(at, _)| at.instant()) } else { Some(now) };
         let list = register.listing.next_due(now).filter(|_| writes_index);
         let first = first.into_iter().chain(list).min();
         let before = register.sleeps_until.filter(|at| *at > now);
@@ -281,9 +273,9 @@ impl Renewals {
     }
 
     /// Changes a lease if it is still the same one; `change` returns when it is due again.
-    fn change(&self, key: &DbKey, lease: &KeptLease, change: impl FnOnce(&mut KeptLease) -> Instant) {
+    fn change(&self, lease: &KeptLease, change: impl FnOnce(&mut KeptLease) -> Tick) {
         let mut register = self.lock();
-        let meant = lease.renewal.grant;
+        let (key, meant) = (lease.lock(), lease.renewal.grant);
         // While the reply was awaited, the lock may have been granted again.
         let current = register.leases.get_mut(key);
         let Some(current) = current.filter(|current| current.renewal.grant == meant) else {
@@ -292,20 +284,20 @@ impl Renewals {
         let turn = current.turn;
         let due = change(current);
         current.due = due;
-        register.leave_queue(turn);
+        register.leave_queue(key, turn);
         register.wait(key, due);
     }
 
-    fn put(&self, mut register: MutexGuard<'_, Register>, key: DbKey, lease: KeptLease, list: Instant) {
-        let due = match lease.listed.is_worthwhile() {
-            true => lease.due.min(list),
-            false => lease.due,
+    fn put(&self, mut register: MutexGuard<'_, Register>, lease: KeptLease, list: Instant) {
+        let due = match lease.listed.worthwhile {
+            true => lease.due.instant().min(list),
+            false => lease.due.instant(),
         };
         let is_early = register.sleeps_until.is_none_or(|until| due < until);
         if is_early {
             register.sleeps_until = Some(due);
         }
-        register.put(key, lease, list);
+        register.put(lease, list);
         self.counted(&register);
         // The woken task takes this lock at once.
         drop(register);

@@ -2,7 +2,7 @@
 //! an honest WATCH/MULTI/EXEC fail.
 
 use dashmap::DashMap;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 
 /// The register. A key that is not watched has no entry.
 #[derive(Default)]

@@ -14,9 +14,10 @@ use lockwarden_control::telemetry::vocabulary::{
     DurabilityResult, HoldEnd, KeepAliveOutcome, Observation, UndeliveredOutcome,
 };
 use lockwarden_control::text::escape::spell;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::{End, Lease, LeaseEvent, Transition};
 use lockwarden_lock::plan::{self, Renewed, Shortened};
+use lockwarden_lock::time::Tick;
 use lockwarden_resp::Value;
 
 use super::ProxyState;
@@ -25,35 +26,28 @@ use crate::registry::renewals::KeptLease;
 use crate::registry::undelivered::Undelivered;
 
 /// Handles the reply to a renewal over the holder's own connection.
-pub(crate) fn renewal_answered(shared: &ProxyState, key: &DbKey, lease: &KeptLease, answer: &Value) {
+pub(crate) fn renewal_answered(shared: &ProxyState, lease: &KeptLease, answer: &Value) {
     let now = Instant::now();
     match plan::renewed(answer).as_deref() {
-        Some([outcome]) => renewed(shared, key, lease, *outcome, true, now),
+        Some([outcome]) => renewed(shared, lease, *outcome, true, now),
         _ => tracing::debug!(error = ?answer.as_error(), "a lease could not be renewed"),
     }
 }
 
 /// Handles the outcome of a renewal. One that failed is repeated by itself.
-pub(crate) fn renewed(
-    shared: &ProxyState,
-    key: &DbKey,
-    lease: &KeptLease,
-    renewed: Renewed,
-    with_record: bool,
-    now: Instant,
-) {
-    let late = now.saturating_duration_since(lease.due);
+pub(crate) fn renewed(shared: &ProxyState, lease: &KeptLease, renewed: Renewed, with_record: bool, now: Instant) {
+    let (key, late) = (lease.lock(), Tick::from(now).saturating_duration_since(lease.due));
     shared.metrics.renewal_lateness.observe(late.as_secs_f64());
     let outcome = match renewed {
         Renewed::For(ttl) => {
-            shared.renewals.renewed(key, lease, ttl, with_record, now);
+            shared.renewals.renewed(lease, ttl, with_record, now);
             let event = LeaseEvent::Extended { ttl: Some(ttl) };
             shared.mirror.apply(key, event, now);
             KeepAliveOutcome::Renewed
         }
         Renewed::Gone | Renewed::Unrecorded => {
             let why = match renewed {
-                Renewed::Gone if now >= lease.ends => "Redis could not be asked in time to renew it",
+                Renewed::Gone if lease.ends <= now => "Redis could not be asked in time to renew it",
                 Renewed::Gone => "its key was evicted or deleted on Redis itself",
                 _ => "its record was evicted or deleted on Redis itself, so it cannot be renewed",
             };
@@ -63,18 +57,18 @@ pub(crate) fn renewed(
         Renewed::Ended => KeepAliveOutcome::Ended,
     };
     if outcome != KeepAliveOutcome::Renewed {
-        shared.renewals.ended(key, lease);
+        shared.renewals.ended(lease);
     }
     count_renewal(shared, key, outcome);
 }
 
 /// A lease ran out whose renewal could not be promised.
-pub(crate) fn unpromised(shared: &ProxyState, key: &DbKey, lease: &KeptLease, now: Instant) {
-    let late = now.saturating_duration_since(lease.due);
+pub(crate) fn unpromised(shared: &ProxyState, lease: &KeptLease, now: Instant) {
+    let (key, late) = (lease.lock(), Tick::from(now).saturating_duration_since(lease.due));
     let members = shared.backend.address.authority.members();
     let why = format!("most of the {members} were not heard naming this primary, so another one may grant the lock");
     lapsed(shared, key, late, &why);
-    shared.renewals.ended(key, lease);
+    shared.renewals.ended(lease);
     count_renewal(shared, key, KeepAliveOutcome::Ended);
 }
 

@@ -9,6 +9,7 @@ use lockwarden_resp::Value;
 use super::step::Digits;
 use super::{Plan, Renewal, Step};
 use crate::companion::Home;
+use crate::db_key::DbKey;
 use crate::record::{DISTINCTIVE, FENCE, MS};
 use crate::rules::Rules;
 use crate::scripts;
@@ -21,24 +22,21 @@ pub struct IndexEntry {
     /// The connection that took it has ended, at the time of the entry; a connection that keeps it alive from now on
     /// must have existed before. Otherwise a proxy is responsible for it until that time.
     pub offered: bool,
-    /// The logical database of the lock.
-    pub db: u32,
     /// The TTL that each renewal gives.
     pub ttl_ms: TtlMs,
     /// The age up to which a TTL is renewed: a default TTL, or any TTL if the namespace's rules say so.
     pub keep_alive_ms: KeepAliveMs,
     /// How much longer the companion lives.
     pub outlive_ms: OutliveMs,
-    /// The lock key.
-    pub lock: Bytes,
+    /// The lock.
+    pub lock: DbKey,
 }
 
 impl IndexEntry {
     /// The entry for a lease that a proxy keeps alive.
-    pub fn of(renewal: &Renewal, db: u32) -> IndexEntry {
+    pub fn of(renewal: &Renewal) -> IndexEntry {
         IndexEntry {
             offered: false,
-            db,
             ttl_ms: renewal.ttl_ms,
             keep_alive_ms: renewal.keep_alive_ms,
             outlive_ms: renewal.outlive_ms,
@@ -68,14 +66,14 @@ impl IndexEntry {
 
     /// The entry as stored in the index.
     pub fn encoded(&self) -> Bytes {
-        let mut word = BytesMut::with_capacity(self.lock.len() + 48);
+        let mut word = BytesMut::with_capacity(self.lock.bytes().len() + 48);
         word.put_u8(if self.offered { b'o' } else { b'k' });
-        let numbers = [u64::from(self.db), self.ttl_ms.0, self.keep_alive_ms.0, self.outlive_ms.0];
+        let numbers = [u64::from(self.lock.db()), self.ttl_ms.0, self.keep_alive_ms.0, self.outlive_ms.0];
         for number in numbers {
             word.put_slice(Digits::new().of(number));
             word.put_u8(b':');
         }
-        word.put_slice(&self.lock);
+        word.put_slice(self.lock.bytes());
         word.freeze()
     }
 
@@ -93,13 +91,13 @@ impl IndexEntry {
             at = end + 1;
             Some(number)
         };
+        let db = u32::try_from(next()?).ok()?;
         Some(IndexEntry {
             offered,
-            db: u32::try_from(next()?).ok()?,
             ttl_ms: TtlMs(next()?),
             keep_alive_ms: KeepAliveMs(next()?),
             outlive_ms: OutliveMs(next()?),
-            lock: word.slice(at..),
+            lock: DbKey::new(db, &word[at..]),
         })
     }
 }
@@ -146,7 +144,7 @@ pub fn indexed(answer: &Value) -> Option<Indexed> {
 
 /// Reads the leases of these entries, which are all in one database.
 pub fn orphans<'a>(entries: impl Iterator<Item = &'a IndexEntry> + Clone, companion_prefix: &[u8]) -> Plan {
-    let locks: Vec<&[u8]> = entries.clone().map(|entry| &entry.lock[..]).collect();
+    let locks: Vec<&[u8]> = entries.clone().map(|entry| entry.lock.bytes()).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
     for entry in entries {
         if entry.offered {
@@ -246,11 +244,10 @@ mod tests {
         for lock in ["lock:a", "1:2:3:4", "", ":", "k0:\0\u{fffd}"] {
             let entry = IndexEntry {
                 offered: false,
-                db: 15,
                 ttl_ms: TtlMs(30_000),
                 keep_alive_ms: KeepAliveMs(u64::MAX),
                 outlive_ms: OutliveMs(600_000),
-                lock: Bytes::copy_from_slice(lock.as_bytes()),
+                lock: DbKey::new(15, lock.as_bytes()),
             };
             assert_eq!(IndexEntry::parse(&entry.encoded()), Some(entry.clone()));
             let offer = entry.clone().offer();

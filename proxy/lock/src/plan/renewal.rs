@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use lockwarden_resp::Value;
 use smallvec::SmallVec;
 
 use super::step::Digits;
 use super::{Plan, Step};
+use crate::db_key::DbKey;
 use crate::rules::KeepAliveTtl;
 use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
@@ -19,8 +19,8 @@ const RECORD_RESERVE: u64 = 4;
 /// What keep-alive needs to renew a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// The lock key.
-    pub lock: Bytes,
+    /// The lock.
+    pub lock: DbKey,
     /// The lease.
     pub grant: Grant,
     /// The TTL that each renewal sets, including its grace.
@@ -72,7 +72,7 @@ pub fn renew<'a>(
     leases: impl Iterator<Item = (&'a Renewal, Option<u64>, bool)> + Clone,
     companion_prefix: &[u8],
 ) -> Plan {
-    let locks: SmallVec<[&[u8]; 1]> = leases.clone().map(|(lease, ..)| &lease.lock[..]).collect();
+    let locks: SmallVec<[&[u8]; 1]> = leases.clone().map(|(lease, ..)| lease.lock.bytes()).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
     for (lease, longest_ms, with_record) in leases {
         step.bytes(&lease.grant.0);

@@ -10,6 +10,7 @@ use lockwarden_resp::Value;
 use super::index::RecordedLease;
 use super::lease::{LeaseTtl, adopted_ttl, keep_alive_ms, outlive};
 use super::{IndexEntry, Plan, Step};
+use crate::db_key::DbKey;
 use crate::decision::Obligations;
 use crate::rules::Rules;
 use crate::scripts;
@@ -38,15 +39,14 @@ impl SweepTerms {
     }
 
     /// The keep-alive of a lease that just got its TTL: as for one that is granted now. `None` if it has none.
-    pub fn kept(&self, db: u32, lock: &[u8], lease: &RecordedLease) -> Option<IndexEntry> {
+    pub fn kept(&self, lock: DbKey, lease: &RecordedLease) -> Option<IndexEntry> {
         let held = u64::try_from(lease.held.as_millis()).unwrap_or(u64::MAX);
         self.governed.kept.then(|| IndexEntry {
             offered: false,
-            db,
             ttl_ms: self.governed.ttl_ms,
             keep_alive_ms: KeepAliveMs(self.keep_alive_ms.0.saturating_add(held)),
             outlive_ms: self.outlive_ms,
-            lock: Bytes::copy_from_slice(lock),
+            lock,
         })
     }
 }

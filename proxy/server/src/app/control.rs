@@ -29,7 +29,7 @@ use lockwarden_dataplane::maintenance::break_lease;
 use lockwarden_dataplane::maintenance::break_lease::BreakError;
 use lockwarden_dataplane::maintenance::upkeep::Upkeep;
 use lockwarden_dataplane::state::ProxyState;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;

@@ -8,7 +8,7 @@ use lockwarden_console::view::{Measure, ViewService};
 use lockwarden_control::telemetry::events::{Follower, LockEvent};
 use lockwarden_control::telemetry::metrics::NamespaceMetrics;
 use lockwarden_dataplane::state::ProxyState;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 
 /// See the module.

@@ -4,7 +4,7 @@
 use std::mem::Discriminant;
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::reason::Reason;
 
 use crate::net::peer::PeerAddress;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::decision::{Denial, Operation};
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::outcome::StandsFor;
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;

@@ -1,14 +1,15 @@
 //! Which kept leases have an entry in the index on Redis, and when the entries have to be written: a little after the
 //! grant, so that short leases never get one, and then twice in a TTL. Part of the register.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::plan::IndexEntry;
+use lockwarden_lock::time::Tick;
 
-use super::lease::{IndexWork, KeptLease, Listed};
+use super::lease::{IndexWork, KeptLease};
 
 /// A lease is listed once it is held this long, or this part of its TTL if that is shorter.
 const LISTED_AFTER: Duration = Duration::from_millis(250);
@@ -32,41 +33,41 @@ pub(super) fn first(ttl: Duration, now: Instant) -> Instant {
 /// The entries that are to be written and removed.
 #[derive(Default)]
 pub(super) struct Listing {
-    waiting: BTreeMap<(Instant, u64), DbKey>,
+    waiting: BTreeSet<(Tick, DbKey)>,
     /// Entries of leases that this proxy does not keep alive, and when each is overdue.
     others: Vec<(Instant, Bytes)>,
     removed: HashSet<Bytes>,
 }
 
 impl Listing {
-    /// The lease's entry is to be written at this turn.
-    pub(super) fn wait(&mut self, key: &DbKey, listed: &mut Listed, turn: (Instant, u64)) {
-        if listed.worthwhile {
-            listed.turn = Some(turn);
-            self.waiting.insert(turn, key.clone());
+    /// The lease's entry is to be written then.
+    pub(super) fn wait(&mut self, lease: &mut KeptLease, at: Tick) {
+        if lease.listed.worthwhile {
+            lease.listed.turn = Some(at);
+            self.waiting.insert((at, lease.lock().clone()));
         }
     }
 
     /// The lease's entry is not to be written any more.
-    pub(super) fn forget(&mut self, listed: &mut Listed) {
-        if let Some(turn) = listed.turn.take() {
-            self.waiting.remove(&turn);
+    pub(super) fn forget(&mut self, lease: &mut KeptLease) {
+        if let Some(at) = lease.listed.turn.take() {
+            self.waiting.remove(&(at, lease.lock().clone()));
         }
     }
 
     /// The lease is over, or cannot be kept alive.
-    pub(super) fn leave(&mut self, key: &DbKey, lease: &KeptLease) {
+    pub(super) fn leave(&mut self, lease: &KeptLease) {
         if lease.listed.written {
-            self.remove(entry(key, lease).encoded());
+            self.remove(entry(lease).encoded());
         }
     }
 
     /// Leaves the lease for another proxy to keep alive. If its client closed its connection, the entry says that and
     /// when. Otherwise it is the entry of a proxy that does not answer for the lease any more.
-    pub(super) fn offer(&mut self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
-        let mut entry = entry(key, lease);
+    pub(super) fn offer(&mut self, lease: &KeptLease, ended: Option<Instant>) {
+        let mut entry = entry(lease);
         if ended.is_some() {
-            self.leave(key, lease);
+            self.leave(lease);
             entry = entry.offer();
         }
         self.write(ended.unwrap_or_else(Instant::now), entry.encoded());
@@ -80,8 +81,8 @@ impl Listing {
     }
 
     /// The lease is not offered any more.
-    pub(super) fn withdraw(&mut self, key: &DbKey, lease: &KeptLease) {
-        let offer = entry(key, lease).offer().encoded();
+    pub(super) fn withdraw(&mut self, lease: &KeptLease) {
+        let offer = entry(lease).offer().encoded();
         self.others.retain(|(_, other)| *other != offer);
         self.remove(offer);
     }
@@ -97,13 +98,13 @@ impl Listing {
         if !self.others.is_empty() {
             return Some(now);
         }
-        self.waiting.keys().next().map(|(at, _)| *at)
+        self.waiting.first().map(|(at, _)| at.instant())
     }
 
     /// Takes a lease whose entry is due to be written.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<DbKey> {
-        let (&(at, _), _) = self.waiting.first_key_value()?;
-        if at > now {
+        let (at, _) = self.waiting.first()?;
+        if *at > now {
             return None;
         }
         self.waiting.pop_first().map(|(_, key)| key)
@@ -111,21 +112,14 @@ impl Listing {
 
     /// The entry of this lease, whose turn was taken, and when it becomes overdue. `None` for a lease that could not
     /// be renewed in time: other proxies may try.
-    pub(super) fn list(
-        &mut self,
-        key: &DbKey,
-        lease: &mut KeptLease,
-        number: u64,
-        now: Instant,
-    ) -> Option<(i64, Bytes)> {
+    pub(super) fn list(&mut self, lease: &mut KeptLease, now: Instant) -> Option<(i64, Bytes)> {
         let ttl = lease.ttl();
-        let again = now + ttl / AGAIN_AFTER;
-        self.wait(key, &mut lease.listed, (again, number));
-        if now > lease.due + ttl / TOO_LATE {
+        self.wait(lease, Tick::from(now) + ttl / AGAIN_AFTER);
+        if lease.due + ttl / TOO_LATE < now {
             return None;
         }
         lease.listed.written = true;
-        let entry = entry(key, lease).encoded();
+        let entry = entry(lease).encoded();
         // A removal that still waits would remove what is written now.
         self.removed.remove(&entry);
         let (part, of) = ANSWERED_FOR;
@@ -151,8 +145,8 @@ impl Listing {
     }
 }
 
-pub(super) fn entry(key: &DbKey, lease: &KeptLease) -> IndexEntry {
-    IndexEntry::of(&lease.renewal, key.db())
+pub(super) fn entry(lease: &KeptLease) -> IndexEntry {
+    IndexEntry::of(&lease.renewal)
 }
 
 fn ms(time: Duration) -> i64 {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_control::net::wakeup::Wakeup;
 use lockwarden_control::telemetry::events::SessionNumber;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::plan::Renewal;
+use lockwarden_lock::time::Tick;
 use lockwarden_lock::token::Identity;
 
 use crate::registry::clients::{ClientConnection, Holder};
@@ -33,22 +35,25 @@ pub struct KeptLease {
     pub(crate) same_client: SameClient,
     pub(crate) renewal: Renewal,
     /// When it was granted.
-    pub(crate) since: Instant,
+    pub(crate) since: Tick,
     /// When it ends unless it is renewed.
-    pub(crate) ends: Instant,
+    pub(crate) ends: Tick,
     /// When its next renewal is due.
-    pub(crate) due: Instant,
+    pub(crate) due: Tick,
     /// Until when its record lasts long enough without being renewed itself.
-    pub(crate) record_until: Instant,
+    pub(crate) record_until: Tick,
     /// Wakes the session, if the proxy's own connection cannot renew the lease.
     pub(crate) wakeup: Arc<Wakeup>,
     pub(super) turn: Turn,
     pub(super) listed: Listed,
-    /// Its place among its session's leases.
-    pub(super) place: u64,
 }
 
 impl KeptLease {
+    /// The lock.
+    pub(crate) fn lock(&self) -> &DbKey {
+        &self.renewal.lock
+    }
+
     pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.renewal.ttl_ms.0)
     }
@@ -57,17 +62,17 @@ impl KeptLease {
     pub fn new(holder: &Holder, same_client: SameClient, renewal: Renewal, now: Instant) -> KeptLease {
         let ttl = Duration::from_millis(renewal.ttl_ms.0);
         let listed = Listed::new(&same_client);
+        let at = Tick::from(now);
         KeptLease {
             session: holder.session,
             same_client,
-            since: now,
-            ends: now + ttl,
-            due: now,
-            record_until: now,
+            since: at,
+            ends: at + ttl,
+            due: at,
+            record_until: at,
             wakeup: holder.wakeup.clone(),
-            turn: Turn::Waiting((now, 0)),
+            turn: Turn::Waiting(at),
             listed,
-            place: 0,
             renewal,
         }
     }
@@ -81,13 +86,13 @@ pub struct IndexWork {
     pub(crate) removed: Vec<Bytes>,
 }
 
-/// The place of a lease in the queues.
+/// The place of a lease in the queues: in which of them, and the time that orders it there.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Turn {
     /// Among those that wait.
-    Waiting((Instant, u64)),
+    Waiting(Tick),
     /// Among those that are due.
-    Due((Instant, u64)),
+    Due(Tick),
 }
 
 /// What is known of a lease's entry.
@@ -97,15 +102,11 @@ pub(super) struct Listed {
     pub(super) worthwhile: bool,
     /// There may be an entry.
     pub(super) written: bool,
-    /// Its place among those that are to be written.
-    pub(super) turn: Option<(Instant, u64)>,
+    /// When it is to be written, if it is.
+    pub(super) turn: Option<Tick>,
 }
 
 impl Listed {
-    pub(super) fn is_worthwhile(&self) -> bool {
-        self.worthwhile
-    }
-
     fn new(same_client: &SameClient) -> Listed {
         Listed { worthwhile: !matches!(same_client, SameClient::Nobody), written: false, turn: None }
     }

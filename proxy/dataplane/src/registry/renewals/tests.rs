@@ -21,35 +21,27 @@ fn add(kept: &Renewals, session: u64, name: &'static str, grant: u8, now: Instan
 }
 
 fn add_for(kept: &Renewals, session: u64, name: &'static str, (grant, ttl_ms): (u8, u64), now: Instant) -> DbKey {
-    let key = key(name);
-    let renewal = Renewal {
-        lock: Bytes::copy_from_slice(key.bytes()),
+    kept.add(&holder(session), SameClient::Nobody, renewal(name, grant, ttl_ms), now);
+    key(name)
+}
+
+/// The same, of a client that other connections may go on for.
+fn add_of_client(kept: &Renewals, session: u64, name: &'static str, now: Instant) -> DbKey {
+    let client = SameClient::Identity(Identity([1; 16]));
+    kept.add(&holder(session), client, renewal(name, 1, 3000), now);
+    key(name)
+}
+
+fn renewal(name: &'static str, grant: u8, ttl_ms: u64) -> Renewal {
+    Renewal {
+        lock: key(name),
         grant: Grant([grant; 16]),
         ttl_ms: TtlMs(ttl_ms),
         grace_ms: 0,
         keep_alive_ms: KeepAliveMs(60_000),
         keep_alive_ttl: KeepAliveTtl::Proxy,
         outlive_ms: OutliveMs(600_000),
-    };
-    kept.add(&holder(session), SameClient::Nobody, key.clone(), renewal, now);
-    key
-}
-
-/// The same, of a client that other connections may go on for.
-fn add_of_client(kept: &Renewals, session: u64, name: &'static str, now: Instant) -> DbKey {
-    let key = key(name);
-    let renewal = Renewal {
-        lock: Bytes::copy_from_slice(key.bytes()),
-        grant: Grant([1; 16]),
-        ttl_ms: TtlMs(3000),
-        grace_ms: 0,
-        keep_alive_ms: KeepAliveMs(60_000),
-        keep_alive_ttl: KeepAliveTtl::Proxy,
-        outlive_ms: OutliveMs(600_000),
-    };
-    let client = SameClient::Identity(Identity([1; 16]));
-    kept.add(&holder(session), client, key.clone(), renewal, now);
-    key
+    }
 }
 
 /// What is to be written to the index, as `entry@ms`.
@@ -61,7 +53,7 @@ fn written(work: &IndexWork) -> Vec<String> {
 /// The leases that are due, by name.
 fn due(kept: &Renewals, now: Instant, most: usize) -> Vec<String> {
     let taken = kept.take_due(now, most).into_iter();
-    let name = |(key, _): (DbKey, KeptLease)| String::from_utf8_lossy(key.bytes()).into_owned();
+    let name = |lease: KeptLease| String::from_utf8_lossy(lease.lock().bytes()).into_owned();
     taken.map(name).collect()
 }
 
@@ -76,7 +68,7 @@ fn a_lease_is_due_after_a_third_of_its_ttl() {
     let later = now + SECOND;
     let taken = kept.take_due(later, 10);
     assert_eq!(taken.len(), 1);
-    kept.renewed(&taken[0].0, &taken[0].1, 3 * SECOND, true, later);
+    kept.renewed(&taken[0], 3 * SECOND, true, later);
     assert!(due(&kept, later, 10).is_empty());
     assert_eq!(kept.next_due(later, true), Some(later + SECOND));
 }
@@ -101,7 +93,7 @@ fn what_was_taken_and_not_answered_is_due_again_and_as_late_as_it_is() {
     assert_eq!(due(&kept, now + SECOND, 9), ["a"]);
     assert!(due(&kept, now + SECOND + 200 * MS, 9).is_empty());
     let again = kept.take_due(now + SECOND + 250 * MS, 9);
-    assert_eq!(again[0].1.due, now + SECOND, "since then it is due");
+    assert_eq!(again[0].due, now + SECOND, "since then it is due");
 }
 
 #[test]
@@ -123,10 +115,10 @@ fn a_record_is_renewed_seldom() {
     let mut renewed = 0;
     for _ in 0..300 {
         later += SECOND;
-        let (key, lease) = kept.take_due(later, 1).remove(0);
+        let lease = kept.take_due(later, 1).remove(0);
         let with_record = lease.record_until <= later;
         renewed += u32::from(with_record);
-        kept.renewed(&key, &lease, 3 * SECOND, with_record, later);
+        kept.renewed(&lease, 3 * SECOND, with_record, later);
     }
     // It outlives the lease by ten minutes and a quarter of that more.
     assert_eq!(renewed, 2, "in five minutes");
@@ -147,13 +139,13 @@ fn nothing_is_kept_for_a_session_that_is_gone() {
 #[test]
 fn a_lease_is_adopted_unless_there_is_a_newer_one() {
     let (kept, now) = (Renewals::default(), Instant::now());
-    let key = add(&kept, 1, "a", 1, now);
-    let (_, orphan) = kept.end_session(SessionNumber(1)).remove(0);
-    kept.adopt(&holder(2), key.clone(), orphan.clone(), now);
+    add(&kept, 1, "a", 1, now);
+    let orphan = kept.end_session(SessionNumber(1)).remove(0);
+    kept.adopt(&holder(2), orphan.clone(), now);
     assert_eq!(due(&kept, now, 10), ["a"], "it is renewed at once");
     assert_eq!(kept.end_session(SessionNumber(2)).len(), 1);
     add(&kept, 3, "a", 2, now);
-    kept.adopt(&holder(2), key, orphan, now);
+    kept.adopt(&holder(2), orphan, now);
     assert!(kept.has(SessionNumber(3)) && !kept.has(SessionNumber(2)));
 }
 
@@ -161,10 +153,10 @@ fn a_lease_is_adopted_unless_there_is_a_newer_one() {
 fn a_renewal_of_an_older_lease_changes_nothing() {
     let (kept, now) = (Renewals::default(), Instant::now());
     let key = add(&kept, 1, "a", 1, now);
-    let (_, before) = kept.take_due(now + SECOND, 1).remove(0);
+    let before = kept.take_due(now + SECOND, 1).remove(0);
     add(&kept, 1, "a", 2, now);
-    kept.ended(&key, &before);
-    kept.postpone(&key, &before, now + 9 * SECOND);
+    kept.ended(&before);
+    kept.postpone(&before, now + 9 * SECOND);
     assert_eq!(due(&kept, now + SECOND, 9), ["a"], "the newer lease stays");
     kept.remove(&key, Some(SessionNumber(9)));
     assert!(!kept.is_empty(), "another session's word does not count");
@@ -186,11 +178,11 @@ async fn the_renewing_task_is_woken_by_what_is_due_before_it_wakes_anyway() {
     add(&kept, 1, "b", 1, now + MS);
     kept.remove(&first, None);
     assert!(!is_woken().await, "it is due later");
-    let (_, orphan) = kept.end_session(SessionNumber(1)).remove(0);
+    let orphan = kept.end_session(SessionNumber(1)).remove(0);
     assert_eq!(kept.next_due(now, true), Some(due), "it may wake for nothing");
     add(&kept, 1, "c", 1, now + 2 * MS);
     assert!(!is_woken().await);
-    kept.adopt(&holder(2), first, orphan, now);
+    kept.adopt(&holder(2), orphan, now);
     assert!(is_woken().await, "an orphan is due at once");
     assert_eq!(kept.next_due(now, true), Some(now));
 }
@@ -206,9 +198,9 @@ fn a_lease_comes_into_the_index_when_it_is_held_for_a_while_and_three_times_in_a
         assert!(kept.has_listing(later));
         assert_eq!(written(&kept.take_listing(later, 9)), [entry]);
         assert!(!kept.has_listing(later + 999 * MS));
-        let (_, lease) = kept.take_due(later + SECOND, 1).remove(0);
+        let lease = kept.take_due(later + SECOND, 1).remove(0);
         later += SECOND;
-        kept.renewed(&key, &lease, 3 * SECOND, false, later);
+        kept.renewed(&lease, 3 * SECOND, false, later);
     }
     kept.remove(&key, None);
     let work = kept.take_listing(later, 9);
@@ -242,16 +234,16 @@ fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
     }
     assert_eq!(kept.take_listing(now + 250 * MS, 9).written.len(), 2);
     let left = kept.end_session(SessionNumber(1));
-    kept.offer(&left[0].0, &left[0].1, Some(now + 900 * MS));
-    kept.offer(&left[1].0, &left[1].1, None);
+    kept.offer(&left[0], Some(now + 900 * MS));
+    kept.offer(&left[1], None);
     assert_eq!(kept.next_due(now + SECOND, true), Some(now + SECOND));
     let work = kept.take_listing(now + SECOND, 9);
     assert_eq!(work.removed.len(), 1);
     assert_eq!(written(&work)[0], "o0:3000:60000:600000:a@-100");
     assert!(written(&work)[1].starts_with("k0:3000:60000:600000:b@"));
     // A connection that takes the lease over withdraws the offer.
-    kept.offer(&left[0].0, &left[0].1, Some(now));
-    kept.adopt(&holder(2), left[0].0.clone(), left[0].1.clone(), now);
+    kept.offer(&left[0], Some(now));
+    kept.adopt(&holder(2), left[0].clone(), now);
     let work = kept.take_listing(now, 9);
     assert_eq!(written(&work), ["k0:3000:60000:600000:a@1500"]);
     assert_eq!(work.removed.len(), 1, "the offer");
@@ -263,7 +255,7 @@ fn what_waits_for_the_index_is_bounded() {
     add_of_client(&kept, 1, "a", now);
     let left = kept.end_session(SessionNumber(1)).remove(0);
     for _ in 0..70_000 {
-        kept.offer(&left.0, &left.1, None);
+        kept.offer(&left, None);
     }
     for n in 0..70_000_u32 {
         kept.is_stale(Bytes::copy_from_slice(&n.to_be_bytes()));

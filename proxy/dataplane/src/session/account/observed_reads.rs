@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::op::Target;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::PassThrough;

@@ -18,8 +18,8 @@ use lockwarden_control::telemetry::vocabulary::{
     AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome,
 };
 use lockwarden_control::text::escape::spell;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::decision::Operation;
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{KeyPlace, LockCommand, LockOp, Target};
 use lockwarden_lock::outcome::{

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::vocabulary::Observation;
 use lockwarden_lock::classify::{MAX_WRAPPED_LOCKS, named_locks};
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::Target;
 use lockwarden_lock::pass_through::PassThrough;

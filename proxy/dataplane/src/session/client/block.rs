@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockwarden_control::ruleset::Active;
 use lockwarden_lock::administration::Flush;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::plan::Plan;
 use lockwarden_lock::table::Listing;
 use lockwarden_lock::token::Grant;

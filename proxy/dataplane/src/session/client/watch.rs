@@ -1,6 +1,6 @@
 //! What a connection watches with `WATCH`.
 
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 
 use crate::session::guarded_writes::kept::Heads;
 

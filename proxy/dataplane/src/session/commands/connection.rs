@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lockwarden_control::telemetry::events::DEFAULT_USER;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::{Kept, PassThrough};

@@ -9,7 +9,7 @@ use lockwarden_control::telemetry::events::{Asked, Took};
 use lockwarden_control::telemetry::vocabulary::UnjudgedWhy;
 use lockwarden_discovery::sighting::Doings;
 use lockwarden_lock::classify::ComputedScript;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::op::{Arguments, Command, LockCommand, Target};
 use lockwarden_lock::plan::{GaveBack, Needs};
 use lockwarden_lock::rules::Durability;
@@ -47,7 +47,7 @@ pub enum Look {
     /// Whether the user has the rights that a step takes.
     Rights(Box<RightsQuestion>),
     /// A lease of this session was renewed over its own connection.
-    Renewed(Box<(DbKey, KeptLease)>),
+    Renewed(Box<KeptLease>),
     /// A command of a block that is queued as the twin of the client's user.
     InTwinsBlock,
     /// It says whether the server is a replica.

@@ -53,10 +53,10 @@ impl Session {
             }
             Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
             Look::Rights(asked) => self.client.learn_of_rights(&asked, &frame),
-            Look::Renewed(renewed) => {
+            Look::Renewed(lease) => {
                 self.own_step_failed(&frame);
                 if let Ok(value) = parse_reply(&frame, self.client.connection.protocol) {
-                    effects::renewal_answered(&self.client.shared, &renewed.0, &renewed.1, &value);
+                    effects::renewal_answered(&self.client.shared, &lease, &value);
                 }
             }
             Look::InTwinsBlock => {

@@ -210,7 +210,7 @@ impl Client {
         let rules = &one.allowed.rules;
         // Every renewal sets again what the policy would give: the default, or the ceiling.
         let renewal = Renewal {
-            lock: one.target.key.clone(),
+            lock: one.key.clone(),
             grant,
             ttl_ms,
             grace_ms: one.allowed.rules.grace_ms,
@@ -234,7 +234,7 @@ impl Client {
             }
             TrustAddress::Auto | TrustAddress::No => SameClient::Nobody,
         };
-        self.shared.renewals.add(&self.holder, same_client, one.key.clone(), renewal, since);
+        self.shared.renewals.add(&self.holder, same_client, renewal, since);
     }
 
     /// Whether the TTL, without its grace, is shorter than the one that was asked for.
