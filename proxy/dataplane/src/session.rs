@@ -290,7 +290,7 @@ impl Session {
 
     /// Waits until the connection state in which the next command will be judged is known.
     pub(crate) async fn settled(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        while self.client.connection.unsettled > 0 {
+        while !self.client.connection.is_settled() {
             let reply = self.transport.next_reply(inbox).await?;
             self.learn(reply, inbox)?;
         }

@@ -208,8 +208,8 @@ impl Client {
             return view.seen.clone();
         }
         let application = Application {
-            name: &self.connection.name,
-            user: &self.connection.user,
+            name: self.connection.name(),
+            user: self.connection.user(),
             address: self.peer,
             certificate: self.certificate(),
             entrance: self.connection.peer().known_by.entrance(),
@@ -231,8 +231,8 @@ impl Client {
 
     pub(crate) fn description(&self) -> ClientDescription {
         ClientDescription {
-            name: String::from_utf8_lossy(&self.connection.name).into_owned(),
-            user: String::from_utf8_lossy(&self.connection.user).into_owned(),
+            name: String::from_utf8_lossy(self.connection.name()).into_owned(),
+            user: String::from_utf8_lossy(self.connection.user()).into_owned(),
             address: self.peer.host(),
             certificate: self.certificate().map(str::to_owned),
             application: self.caller().steady_application(),
@@ -266,8 +266,8 @@ fn caller(session: SessionNumber, address: PeerAddress, state: &ConnectionState)
     Arc::new(Caller {
         session,
         address,
-        name: state.name.clone(),
-        user: state.user.clone(),
+        name: state.name().clone(),
+        user: state.user().clone(),
         library: state.library.told(),
         known_by: state.peer().known_by.clone(),
     })

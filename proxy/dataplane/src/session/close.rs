@@ -106,7 +106,7 @@ impl Session {
     ) -> Vec<Undelivered> {
         let usable = self.transport.may_still_ask()
             && self.client.connection.block.is_none()
-            && self.client.connection.unsettled == 0
+            && self.client.connection.is_settled()
             && !self.transport.pushes.takes_no_commands();
         if !usable || !self.become_twin_at_last() {
             return lost;

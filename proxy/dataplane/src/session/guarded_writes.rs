@@ -183,7 +183,7 @@ impl Client {
             // With this many keys, the first stands for all.
             Err(TooMany(first)) => (vec![*first], Some(GuardUnchecked::TooLong)),
         };
-        let (name, user) = (&self.connection.name, &self.connection.user);
+        let (name, user) = (self.connection.name(), self.connection.user());
         let certificate = self.certificate();
         keys.retain(|one| {
             let guard = &guards.details[one.guard];

@@ -28,7 +28,7 @@ impl Session {
         match class {
             Class::UnknownFunction(_) | Class::OtherName(_) => true,
             // The request that loads it may be under way right before it.
-            Class::UnknownScript(_) | Class::UnseenScript(_) => self.client.connection.unsettled > 0,
+            Class::UnknownScript(_) | Class::UnseenScript(_) => !self.client.connection.is_settled(),
             _ => false,
         }
     }

@@ -52,13 +52,13 @@ impl Session {
         for target in targets {
             let question = OwnRequest::GrantOf { lock: &target.key, companion_prefix: &active.companion_prefix };
             self.transport.inquire(&question, Look::ReadGrant);
-            self.client.connection.unsettled += 1;
+            self.client.connection.unsettle();
             keys.push((DbKey::new(self.client.connection.db(), &target.key), 0));
         }
         if name.eq_ignore_ascii_case(b"MGET") {
             place_in_reply(&mut keys, &pass);
         }
-        self.client.connection.unsettled += 1;
+        self.client.connection.unsettle();
         self.transport.forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
     }
 }

@@ -70,7 +70,7 @@ impl Session {
         let connection = &self.client.connection;
         match connection.block {
             // A mark that Redis refuses would spoil the block.
-            Some(_) => self.client.shared.rights.runs_scripts(&connection.user),
+            Some(_) => self.client.shared.rights.runs_scripts(connection.user()),
             // It would end a CLIENT CACHING, which applies to the call after it.
             None if connection.reads_are_noted() => false,
             None => !connection.may_not_read_records(now),

@@ -96,8 +96,8 @@ pub(crate) struct UserRights {
 #[derive(Debug)]
 pub struct ConnectionState {
     pub(crate) selected: u32,
-    pub(crate) user: Bytes,
-    pub(crate) name: Bytes,
+    user: Bytes,
+    name: Bytes,
     pub(crate) library: Library,
     pub(crate) protocol: Protocol,
     pub(crate) tracking: Tracking,
@@ -105,7 +105,7 @@ pub struct ConnectionState {
     pub(crate) block: Option<Box<Block>>,
     pub(crate) watch: Watch,
     /// Replies under way that may change what judging depends on.
-    pub(crate) unsettled: usize,
+    unsettled: usize,
     /// Grants that were read ahead of a value, whose reply is still to come.
     pub(crate) read_grants: Vec<Option<Grant>>,
     /// Records that were read ahead of writes of guarded data that are still to be judged; `None` for one that could
@@ -177,6 +177,31 @@ impl ConnectionState {
 
     pub fn peer(&self) -> &Arc<ClientConnection> {
         &self.peer
+    }
+
+    /// The ACL user.
+    pub(crate) fn user(&self) -> &Bytes {
+        &self.user
+    }
+
+    /// What `CLIENT SETNAME` has set.
+    pub(crate) fn name(&self) -> &Bytes {
+        &self.name
+    }
+
+    /// A reply is under way that may change what judging depends on.
+    pub(crate) fn unsettle(&mut self) {
+        self.unsettled += 1;
+    }
+
+    /// Such a reply has come.
+    pub(crate) fn settle(&mut self) {
+        self.unsettled = self.unsettled.saturating_sub(1);
+    }
+
+    /// Whether no such reply is under way.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled == 0
     }
 
     pub(crate) fn set_user(&mut self, user: Bytes) {

@@ -155,7 +155,7 @@ impl Session {
         // In a block, a script that Redis refuses would spoil the block.
         let certain = !self.client.shared.backend.server.lacks_scripts()
             && (self.client.connection.block.is_none()
-                || self.client.shared.rights.runs_scripts(&self.client.connection.user));
+                || self.client.shared.rights.runs_scripts(self.client.connection.user()));
         if !certain && flush.unseen().is_some() {
             self.forward_unseen(&flush, active, muted);
             return Ok(());
@@ -233,7 +233,7 @@ impl Client {
     /// Whether it is one of `admin_identities`.
     pub(crate) fn is_listed(&self, active: &Active) -> bool {
         let identities = &active.administration.identities;
-        let (user, name) = (&self.connection.user, &self.connection.name);
+        let (user, name) = (self.connection.user(), self.connection.name());
         identities.has(user, name, self.certificate())
     }
 
@@ -351,8 +351,8 @@ impl Client {
             counted_by = if counted.is_some() { "redis" } else { "proxy" },
             key = %first.map_or_else(Default::default, |first| String::from_utf8_lossy(&first.key)),
             client,
-            user = %String::from_utf8_lossy(&self.connection.user),
-            name = %String::from_utf8_lossy(&self.connection.name),
+            user = %String::from_utf8_lossy(self.connection.user()),
+            name = %String::from_utf8_lossy(self.connection.name()),
             certificate = self.certificate(),
             repeated,
             "{}",

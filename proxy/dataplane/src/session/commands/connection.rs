@@ -185,7 +185,7 @@ impl Session {
             self.transport.forward(pass, muted);
             return;
         }
-        self.client.connection.unsettled += 1;
+        self.client.connection.unsettle();
         self.transport.forward_and_look(pass, Look::State(Box::new(change)), muted);
     }
 
@@ -256,7 +256,7 @@ impl Session {
         }
         Box::pin(self.prepare_block(inbox)).await?;
         let certain = self.client.connection.rights.may_begin_block
-            && self.client.connection.unsettled == 0
+            && self.client.connection.is_settled()
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
         self.client.connection.block = Some(Box::default());

@@ -206,7 +206,7 @@ impl Client {
             rule,
             held_ms,
             client,
-            name = %String::from_utf8_lossy(&self.connection.name),
+            name = %String::from_utf8_lossy(self.connection.name()),
             certificate = self.certificate(),
             repeated,
             "{}",

@@ -83,8 +83,9 @@ impl Client {
             remembered.swap_remove(at);
         }
         let rights = &self.shared.rights;
-        let (known, until) = rights.known(&self.connection.user, namespace, needs, now);
+        let (known, until) = rights.known(self.connection.user(), namespace, needs, now);
         if known == Known::Good {
+            let remembered = &mut self.connection.rights.sufficient;
             if remembered.len() >= MAX_REMEMBERED {
                 remembered.clear();
             }
@@ -104,7 +105,7 @@ impl Client {
         let target = flight.permitted.command().op.target();
         let namespace = &active.namespace(target.namespace).name;
         let rights = &self.shared.rights;
-        rights.suffice(&self.connection.user, namespace, needs, now);
+        rights.suffice(self.connection.user(), namespace, needs, now);
     }
 
     /// The line for a user whose step was not run: what is missing, and all the rights that the step takes.
@@ -223,7 +224,7 @@ impl Client {
         };
         let active = self.active();
         if let Why::NoRights(missing) = proof.why() {
-            let user = self.connection.user.clone();
+            let user = self.connection.user().clone();
             self.lacks(&user, &step.namespace, step.needs, missing.clone(), &active);
         }
         let line = self.rights_line(proof.why(), step.command, step.needs, &active);
@@ -234,14 +235,15 @@ impl Client {
     /// since a step that Redis refuses would spoil the block. Otherwise the client's own command is queued, and the
     /// rights are asked for afterwards.
     pub(crate) fn wonders_in_block(&mut self, command: &Command, known: &Known, active: &Active) -> bool {
-        let Some(block) = &mut self.connection.block else {
-            return false;
-        };
         if *known == Known::Good {
             return false;
         }
+        let user = self.connection.user().clone();
+        let Some(block) = &mut self.connection.block else {
+            return false;
+        };
         block.wonder(RightsQuestion {
-            user: self.connection.user.clone(),
+            user,
             namespace: active.namespace(command.target().namespace).name.clone(),
             key: command.target().key.clone(),
             needs: Needs::of_any(command),

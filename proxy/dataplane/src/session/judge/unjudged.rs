@@ -217,7 +217,7 @@ impl Session {
     ) -> Result<(), End> {
         let namespace = &active.namespace(command.target().namespace).name;
         let needs = Needs::of_any(&command);
-        let user = self.client.connection.user.clone();
+        let user = self.client.connection.user().clone();
         self.client.learn_of_lack(&user, namespace, needs, proof, active);
         if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, unjudged_for(proof), active, muted);

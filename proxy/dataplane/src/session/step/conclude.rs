@@ -40,7 +40,7 @@ impl Session {
         if let Some(proof) = answers.nothing_run() {
             let namespace = &active.namespace(op.target().namespace).name;
             let needs = Needs::of(permitted.command());
-            let user = self.client.connection.user.clone();
+            let user = self.client.connection.user().clone();
             self.client.learn_of_lack(&user, namespace, needs, &proof, active);
             // In monitor mode the client must not notice that there was a script.
             if !permitted.enforces() {

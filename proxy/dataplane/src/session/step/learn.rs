@@ -22,14 +22,14 @@ impl Session {
         let Reply { look, frame, muted } = reply;
         match look {
             Look::State(change) => {
-                self.client.connection.unsettled = self.client.connection.unsettled.saturating_sub(1);
+                self.client.connection.settle();
                 if muted == Muted::No {
                     self.transport.reply(&frame);
                 }
                 self.apply(*change, frame.first() != Some(&b'-'), inbox);
             }
             Look::ReadGrant => {
-                self.client.connection.unsettled = self.client.connection.unsettled.saturating_sub(1);
+                self.client.connection.settle();
                 if frame.starts_with(b"-NOPERM") {
                     self.client.connection.cannot_read_records();
                 }
@@ -39,7 +39,7 @@ impl Session {
             }
             Look::Head(write) => self.client.learn_of_head(&frame, write),
             Look::ReadValue(keys) => {
-                self.client.connection.unsettled = self.client.connection.unsettled.saturating_sub(1);
+                self.client.connection.settle();
                 if muted == Muted::No {
                     self.transport.reply(&frame);
                 }
@@ -147,7 +147,7 @@ impl Session {
     pub(crate) fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
         // It is not known whether this user may select the database that another user has selected, and a new
         // connection would have to select it.
-        if self.client.connection.selected != 0 && self.client.connection.user != login.user {
+        if self.client.connection.selected != 0 && *self.client.connection.user() != login.user {
             self.client.connection.sharing.leave(Trace::Pin);
         }
         let backend = &self.client.shared.backend;

@@ -246,13 +246,13 @@ impl Client {
     /// What is known of whether this client's user may wait for replicas.
     fn may_wait(&self) -> Option<MayWait> {
         let rights = &self.shared.rights;
-        rights.may_wait(&self.connection.user, Instant::now())
+        rights.may_wait(self.connection.user(), Instant::now())
     }
 
     /// What a reply to `WAIT` says about that. If the user may not, that is logged.
     fn learn_to_wait(&self, answer: &[u8], target: &Target, active: &Active) -> Option<MayWait> {
         let may = MayWait::of(answer)?;
-        let user = &self.connection.user;
+        let user = self.connection.user();
         let rights = &self.shared.rights;
         if rights.learn_to_wait(user, may, Instant::now()) && may != MayWait::Yes {
             tracing::warn!(

@@ -27,7 +27,7 @@ const COMPUTES: &str = "this function's library computes names of keys, which ma
 impl ConnectionState {
     /// Whether what is known of functions holds for the next command: no change of them is under way ahead of it.
     pub(crate) fn functions_stand(&self) -> bool {
-        self.unsettled == 0 && !self.changes_functions()
+        self.is_settled() && !self.changes_functions()
     }
 
     /// Whether the block that is being queued changes functions.

@@ -84,7 +84,7 @@ impl Session {
             return Err(End::Done);
         };
         connection.login.returns();
-        connection.unsettled += 1;
+        connection.unsettle();
         let password = Password(&password);
         let request = OwnRequest::LogIn { user: &user, password };
         let look = Look::State(Box::new(StateChange::OwnAgain));
@@ -97,7 +97,7 @@ impl Session {
             return self.client.twin_is_shut_out(twin, "there is no password for it");
         };
         self.client.connection.login.becomes_twin();
-        self.client.connection.unsettled += 1;
+        self.client.connection.unsettle();
         let request = OwnRequest::LogIn { user: &twin.user, password: Password(password.expose().as_bytes()) };
         let look = Look::State(Box::new(StateChange::Twin));
         self.transport.inquire(&request, look);
@@ -133,13 +133,14 @@ impl Session {
     /// was such a command.
     pub(crate) fn pass_in_twins_block(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) -> bool {
         let connection = &mut self.client.connection;
+        let user = connection.user().clone();
         let Some(block) = connection.block.as_mut().filter(|_| connection.login.acting() == Acting::Twin) else {
             return false;
         };
         let mut words = request.args();
         let is = |word: Option<&[u8]>, name: &[u8]| word.is_some_and(|word| word.eq_ignore_ascii_case(name));
         if is(words.next(), b"acl") && is(words.next(), b"whoami") && request.len() == 2 {
-            block.hold(Place::User(connection.user.clone()));
+            block.hold(Place::User(user));
             // A user who may not send it gets the error here.
             let look = Look::InTwinsBlock;
             self.transport.forward_and_look(pass, look, muted);
@@ -159,7 +160,7 @@ impl Session {
         }
         // If another user logged in before it had a twin, its password was not kept.
         let connection = &self.client.connection;
-        if connection.user != DEFAULT_USER || connection.block.is_some() {
+        if connection.user() != DEFAULT_USER || connection.block.is_some() {
             return Ok(false);
         }
         let request = OwnRequest::LogIn { user: DEFAULT_USER, password: Password(NO_PASSWORD) };
@@ -206,13 +207,13 @@ impl Client {
 
     /// The twin of the user that the client is.
     pub(crate) fn twin(&mut self) -> Option<Arc<Twin>> {
-        self.active.load().twins.get(&self.connection.user).cloned()
+        self.active.load().twins.get(self.connection.user()).cloned()
     }
 
     /// Whether the client's user has one.
     pub(crate) fn has_twin(&mut self) -> bool {
         let twins = &self.active.load().twins;
-        !twins.is_empty() && twins.contains_key(&self.connection.user)
+        !twins.is_empty() && twins.contains_key(self.connection.user())
     }
 
     /// Whether its user has a twin, and this connection is not logged in as that yet.
@@ -268,7 +269,7 @@ impl Client {
         };
         match words.strip_prefix(&twin.user[..]) {
             Some(rest) if rest.starts_with(b" ") => {
-                let own = &self.connection.user;
+                let own = self.connection.user();
                 BytesMut::from(&[b"-NOPERM User ", &own[..], rest].concat()[..])
             }
             Some(_) | None => BytesMut::from(&frame[..]),
@@ -301,7 +302,7 @@ impl Client {
         self.shared.metrics.twin_logins.at(TwinLogin::Failed).inc();
         if !twin.is_shut_out.swap(true, Ordering::Relaxed) {
             tracing::error!(
-                user = %String::from_utf8_lossy(&self.connection.user),
+                user = %String::from_utf8_lossy(self.connection.user()),
                 twin = %String::from_utf8_lossy(&twin.user),
                 why,
                 "a twin cannot be used: lock commands of its user are carried out without its rights"
@@ -318,7 +319,7 @@ impl Client {
         self.shared.metrics.twin_logins.at(TwinLogin::NotBack).inc();
         tracing::info!(
             client = %self.peer,
-            user = %String::from_utf8_lossy(&self.connection.user),
+            user = %String::from_utf8_lossy(self.connection.user()),
             "closing a connection: its user's password is not the one any more that it logged in with"
         );
     }

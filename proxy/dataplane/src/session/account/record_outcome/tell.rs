@@ -23,13 +23,13 @@ impl Client {
         let details = active.namespace(one.target.namespace);
         let (operation, why) = (Some(one.operation), UnjudgedWhy::NoRights);
         self.count_unjudged(one.target, one.name, operation, why, active);
-        self.shared.rights.forget(&self.connection.user);
+        self.shared.rights.forget(self.connection.user());
         self.connection.rights.sufficient.clear();
         tracing::warn!(
             namespace = %details.name,
             key = %String::from_utf8_lossy(&one.target.key),
             cmd = %one.name.to_ascii_uppercase(),
-            user = %String::from_utf8_lossy(&self.connection.user),
+            user = %String::from_utf8_lossy(self.connection.user()),
             error = %String::from_utf8_lossy(error),
             "a lock command was carried out and could not be recorded"
         );
