@@ -301,4 +301,4 @@ fn shown(reply: &Reply) -> Option<u8> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,13 @@
 use super::array::{in_redis_words, read_one};
+use super::reply::{Answered, answer};
 use super::*;
+use crate::decision::Obligations;
+use crate::evidence::Facts;
+use crate::op::LockOp;
+use crate::plan::tests::ENFORCE;
+use crate::rules::{OnViolation, Rules};
+use crate::settle::Allowed;
+use crate::settle::tests::{lock, target};
 
 fn text(text: &'static str) -> Value {
     Value::Bulk(Bytes::from_static(text.as_bytes()))
@@ -79,23 +87,45 @@ fn an_answer_about_another_number_of_locks_is_none_to_this_command() {
 
 #[test]
 fn a_refusal_has_a_reason() {
-    let fields = |reason| {
-        Value::Array(vec![
-            text("N"),
-            Value::Null,
-            text(reason),
-            text("0000000000900"),
-            Value::Integer(1000),
-            text("0000000000000007"),
-            Value::Integer(1),
-            Value::Integer(0),
-            Value::Null,
-        ])
-    };
-    let Ok(Answers::One(answer)) = read(&fields("expired")) else { panic!("not read") };
+    let Ok(Answers::One(answer)) = read(&Value::Array(refusal("expired"))) else { panic!("not read") };
     let Outcome::Refused(refused) = answer.outcome else { panic!("{answer:?}") };
     assert_eq!((refused.reason, refused.late), (Reason::Expired, true));
-    assert_eq!(read(&fields("bogus")), Err(NotAnAnswer));
+    assert_eq!(read(&Value::Array(refusal("bogus"))), Err(NotAnAnswer));
+}
+
+fn refusal(reason: &'static str) -> Vec<Value> {
+    vec![
+        text("N"),
+        Value::Null,
+        text(reason),
+        text("0000000000900"),
+        Value::Integer(1000),
+        text("0000000000000007"),
+        Value::Integer(1),
+        Value::Integer(0),
+        Value::Null,
+    ]
+}
+
+/// As DEL replies that deleted the others, unless the namespace of any of the locks wants an error.
+#[test]
+fn a_refusal_among_several_releases_is_an_error_only_where_a_namespace_wants_one() {
+    let op = LockOp::ReleaseMany { locks: vec![target(), target()], others: vec![], unlink: false };
+    let each = vec![read_one(&[text("U")]).expect("an answer"), read_one(&refusal("expired")).expect("an answer")];
+    let answers = Answers::Many(1, each);
+    let given = |second| {
+        let allowed = [OnViolation::Native, second].map(|on_violation| Allowed {
+            lock: lock(target(), Facts::default()),
+            obligations: Obligations::default(),
+            rules: Rules { on_violation, ..ENFORCE },
+            would: None,
+            terms: None,
+        });
+        answer(&op, &answers, &allowed, true)
+    };
+    assert_eq!(given(OnViolation::Native), Ok(Answered::Reply(Value::Integer(1))));
+    let Ok(Answered::Refusal(1, refused)) = given(OnViolation::Error) else { panic!("no refusal") };
+    assert_eq!(refused.reason, Reason::Expired);
 }
 
 /// A grant and a release say themselves who was late; an extension does by its reason.

@@ -16,7 +16,7 @@ use crate::settle::{Judged, Said, Settled, settle};
 use crate::time::OutliveMs;
 use crate::token::{FencingToken, Identity, OwnerToken, Process, SessionId};
 
-pub(super) const ENFORCE: Rules = Rules {
+pub(crate) const ENFORCE: Rules = Rules {
     mode: Mode::Enforce,
     on_violation: OnViolation::Native,
     on_fault: OnFault::Deny,
@@ -60,13 +60,7 @@ fn planned(op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) ->
 }
 
 fn planned_by(who: &Who, op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) -> Vec<Vec<u8>> {
-    let argv = smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")];
-    let command = LockCommand { name: "del", op, argv, frame: Bytes::new() };
-    let decision = Decision { obligations, ..Decision::permit() };
-    let judged = Judged { lock: lock(target(), facts.clone()), said: Said::Command(decision) };
-    let Settled::Permitted(mut permitted) = settle(Box::new(command).into(), smallvec![judged], &|_| rules) else {
-        panic!("not permitted");
-    };
+    let mut permitted = permitted(op, obligations, facts, rules);
     let mut drawn = 0;
     let mut draw = || {
         drawn += 1;
@@ -76,6 +70,17 @@ fn planned_by(who: &Who, op: LockOp, obligations: Obligations, facts: &Facts, ru
     let words = words(&plan, Form::Sha);
     is_the_same_where_its_slot_moves(&plan, &words);
     words
+}
+
+fn permitted(op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) -> Permitted {
+    let argv = smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")];
+    let command = LockCommand { name: "del", op, argv, frame: Bytes::new() };
+    let decision = Decision { obligations, ..Decision::permit() };
+    let judged = Judged { lock: lock(target(), facts.clone()), said: Said::Command(decision) };
+    let Settled::Permitted(permitted) = settle(Box::new(command).into(), smallvec![judged], &|_| rules) else {
+        panic!("not permitted");
+    };
+    permitted
 }
 
 fn words(plan: &Plan, form: Form) -> Vec<Vec<u8>> {
@@ -299,6 +304,25 @@ fn only_a_value_of_ones_own_may_be_acquired_again() {
     assert_eq!(words(known, &shared, OnRepeat::Refuse), "");
     // Whether who asks can be told from others is the script's to say.
     assert_eq!(words(known, &nothing, OnRepeat::Grant), "ua");
+}
+
+#[test]
+fn a_repetition_is_granted_where_the_value_is_ones_own_and_the_namespace_wants_it() {
+    let (own, shared) = (Facts::default(), Facts { shared_token: true, ..Facts::default() });
+    let grants = Rules { on_repeat: OnRepeat::Grant, ..ENFORCE };
+    let known = "8c1f0a2e9b7d4f6a";
+    for (value, facts, rules, expected) in [
+        (known, &own, grants, true),
+        (known, &own, ENFORCE, false),
+        (known, &own, Rules { mode: Mode::Monitor, ..grants }, false),
+        (known, &shared, grants, false),
+        ("1", &own, grants, false),
+    ] {
+        let op = acquiring(Bytes::from_static(value.as_bytes()), AskedTtl::None, AcquireReply::Integer);
+        let is_granted = grants_repetition(&permitted(op, Obligations::default(), facts, rules));
+        assert_eq!(is_granted, expected, "{value} {facts:?} {rules:?}");
+    }
+    assert!(!grants_repetition(&permitted(release(), Obligations::default(), &own, grants)));
 }
 
 #[test]
