@@ -6,6 +6,7 @@ mod advice;
 mod aftermath;
 pub mod api;
 mod applications;
+mod by_namespace;
 mod connections;
 mod decisions;
 pub mod discovery;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use lockwarden_control::telemetry::events::{Caller, EventKind, LockEvent};
+use lockwarden_control::telemetry::events::{ByCaller, Caller, EventKind, LockEvent};
 use lockwarden_control::telemetry::vocabulary::{DecisionKind, Observation};
 use lockwarden_control::text::durations::{share, times};
 use lockwarden_control::text::escape::spell;
@@ -18,6 +18,7 @@ use lockwarden_lock::reason::Reason;
 use super::advice;
 use super::advice::Finding;
 use super::api::{Application, Misuse, MisusedPattern, Moment, PatternLockTime, Usage};
+use super::by_namespace::ByNamespace;
 use super::key_patterns::{KeyPatterns, PatternSeen};
 use super::lock_time::Costs;
 use super::mending;
@@ -41,11 +42,15 @@ pub(super) type FoundIn<'a> = (Finding, u64, &'a str);
 /// All applications.
 #[derive(Default)]
 pub(super) struct Applications {
+    named: Named,
+    /// The places of applications with recently active connections.
+    lately: ByCaller<usize>,
+}
+
+#[derive(Default)]
+struct Named {
     all: Vec<Used>,
     by_name: HashMap<String, usize>,
-    /// The places of applications with recently active connections, with their stamps, so that the name and the application are
-    /// not determined anew for every event of a connection.
-    lately: Vec<Option<(Arc<Caller>, u64, usize)>>,
 }
 
 /// The settings of a namespace; the default for one that is gone.
@@ -58,14 +63,11 @@ pub(super) struct Here {
     pub(super) believes: bool,
 }
 
-/// Connections whose application is cached.
-const LATELY: usize = 256;
-
 #[derive(Default)]
 struct Used {
     name: String,
     libraries: BTreeSet<Arc<str>>,
-    namespaces: NamedMap<Arc<str>, UsedHere>,
+    namespaces: ByNamespace<UsedHere>,
 }
 
 #[derive(Default)]
@@ -162,15 +164,11 @@ impl Applications {
 
     /// Adds later counts.
     pub(super) fn add(&mut self, later: &Applications) {
-        for used in &later.all {
-            let place = self.place_of(used.name.clone());
-            let own = &mut self.all[place];
-            for library in &used.libraries {
-                if own.libraries.len() < MAX_LIBRARIES {
-                    own.libraries.insert(library.clone());
-                }
-            }
-            for (namespace, here) in &used.namespaces {
+        for used in &later.named.all {
+            let place = self.named.place(used.name.clone());
+            let own = &mut self.named.all[place];
+            own.uses(used.libraries.iter());
+            for (namespace, here) in used.namespaces.iter() {
                 own.here(namespace).add(here);
             }
         }
@@ -178,7 +176,7 @@ impl Applications {
 
     /// The number of counts.
     pub(super) fn size(&self) -> usize {
-        let each = self.all.iter().flat_map(|used| used.namespaces.values());
+        let each = self.named.all.iter().flat_map(|used| used.namespaces.values());
         each.map(|here| 1 + here.refusals.len() + here.findings.len() + here.costs.len()).sum()
     }
 
@@ -205,46 +203,18 @@ impl Applications {
     }
 
     fn here(&mut self, caller: &Arc<Caller>, namespace: &Arc<str>) -> &mut UsedHere {
-        let place = self.place(caller);
-        self.all[place].here(namespace)
+        let Applications { named, lately } = self;
+        let place = lately.of(caller, |caller| {
+            let place = named.place(caller.application());
+            named.all[place].uses(caller.library.iter());
+            place
+        });
+        self.named.all[place].here(namespace)
     }
 
-    /// The place of the application that a connection belongs to.
-    fn place(&mut self, caller: &Arc<Caller>) -> usize {
-        if self.lately.is_empty() {
-            self.lately.resize(LATELY, None);
-        }
-        let slot = (caller.session.0 % LATELY as u64) as usize;
-        // Read before the name, so that a change between the two is noticed the next time.
-        let stamp = caller.known_by.stamp();
-        if let Some((known, at, place)) = &self.lately[slot]
-            && Arc::ptr_eq(known, caller)
-            && *at == stamp
-        {
-            return *place;
-        }
-        let place = self.place_of(caller.application());
-        let used = &mut self.all[place];
-        if let Some(library) = &caller.library
-            && used.libraries.len() < MAX_LIBRARIES
-            && !used.libraries.contains(library)
-        {
-            used.libraries.insert(library.clone());
-        }
-        self.lately[slot] = Some((caller.clone(), stamp, place));
-        place
-    }
-
-    /// The place of the application with this name, or of the rest.
-    fn place_of(&mut self, name: String) -> usize {
-        let has_room = self.all.len() < MAX_APPLICATIONS || self.by_name.contains_key(&name);
-        let name = if has_room { name } else { REST.to_owned() };
-        let all = &mut self.all;
-        *self.by_name.entry(name).or_insert_with_key(|name| {
-            let name = name.clone();
-            all.push(Used { name, ..Used::default() });
-            all.len() - 1
-        })
+    /// No event of a connection is to come: what is remembered of them goes.
+    pub(super) fn forget_callers(&mut self) {
+        self.lately = ByCaller::default();
     }
 
     /// All of them, those that would break first. `connections` are open now; `here` returns the settings of a namespace.
@@ -255,6 +225,7 @@ impl Applications {
         here: impl Fn(&str) -> Here,
     ) -> Vec<Application> {
         let mut ranked: Vec<((u64, u64, u64), Application)> = self
+            .named
             .all
             .iter()
             .map(|used| {
@@ -270,7 +241,7 @@ impl Applications {
     /// The applications with the most refusals in a namespace, by reason; also refusals that enforce mode would have made.
     pub(super) fn refused_most(&self, namespace: &str) -> Vec<(Reason, u64, &str)> {
         let mut by_reason: HashMap<Reason, (u64, u64, &str)> = HashMap::new();
-        for used in &self.all {
+        for used in &self.named.all {
             let name = used.name.as_str();
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
@@ -296,7 +267,7 @@ impl Applications {
         namespace: &str,
         is_meant: impl Fn(Option<PatternId>) -> bool,
     ) -> bool {
-        let used = self.by_name.get(application).map(|place| &self.all[*place]);
+        let used = self.named.by_name.get(application).map(|place| &self.named.all[*place]);
         let here = used.and_then(|used| used.namespaces.get(namespace));
         here.is_some_and(|here| {
             let lost = |costs: &Costs| costs.foretold.unheld_ms > 0 || costs.seen.unheld_ms > 0;
@@ -307,7 +278,7 @@ impl Applications {
 
     /// How often this was found in a namespace, by key pattern.
     pub(super) fn found_on(&self, namespace: &str, what: Finding) -> Vec<(Option<PatternId>, u64)> {
-        let here = self.all.iter().filter_map(|used| used.namespaces.get(namespace));
+        let here = self.named.all.iter().filter_map(|used| used.namespaces.get(namespace));
         let found = here.flat_map(|here| &here.findings);
         let these = found.filter(|((finding, _), _)| *finding == what);
         these.map(|((_, pattern), found)| (*pattern, found.count)).collect()
@@ -316,7 +287,7 @@ impl Applications {
     /// The findings of this kind in a namespace, the most frequent first.
     pub(super) fn found_in(&self, namespace: &str, is_one: impl Fn(Finding) -> bool) -> Vec<FoundIn<'_>> {
         let mut found: Vec<FoundIn<'_>> = Vec::new();
-        for used in &self.all {
+        for used in &self.named.all {
             let name = used.name.as_str();
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
@@ -330,15 +301,33 @@ impl Applications {
     }
 }
 
+impl Named {
+    /// The place of the application with this name, or of the rest.
+    fn place(&mut self, name: String) -> usize {
+        let has_room = self.all.len() < MAX_APPLICATIONS || self.by_name.contains_key(&name);
+        let name = if has_room { name } else { REST.to_owned() };
+        let all = &mut self.all;
+        *self.by_name.entry(name).or_insert_with_key(|name| {
+            all.push(Used { name: name.clone(), ..Used::default() });
+            all.len() - 1
+        })
+    }
+}
+
 impl Used {
-    fn here(&mut self, namespace: &Arc<str>) -> &mut UsedHere {
-        let namespaces = &mut self.namespaces;
-        if !namespaces.contains_key(namespace) {
-            let has_room = namespaces.len() < MAX_NAMESPACES;
-            let name = if has_room { namespace.clone() } else { REST.into() };
-            return namespaces.entry(name).or_default();
+    fn uses<'a>(&mut self, libraries: impl Iterator<Item = &'a Arc<str>>) {
+        for library in libraries {
+            if self.libraries.len() < MAX_LIBRARIES && !self.libraries.contains(library) {
+                self.libraries.insert(library.clone());
+            }
         }
-        namespaces.get_mut(namespace).expect("it is there")
+    }
+
+    fn here(&mut self, namespace: &Arc<str>) -> &mut UsedHere {
+        if self.namespaces.len() < MAX_NAMESPACES || self.namespaces.get(namespace).is_some() {
+            return self.namespaces.of(namespace);
+        }
+        self.namespaces.of(&REST.into())
     }
 
     fn sum(&self, of: impl Fn(&UsedHere) -> u64) -> u64 {
@@ -385,7 +374,7 @@ impl Used {
     /// The findings of this kind, by word.
     fn named(&self, is_one: impl Fn(&str, Finding) -> bool) -> BTreeMap<&'static str, u64> {
         let mut named = BTreeMap::new();
-        for (namespace, here) in &self.namespaces {
+        for (namespace, here) in self.namespaces.iter() {
             for ((finding, _), found) in &here.findings {
                 if is_one(namespace, *finding) {
                     *named.entry(finding.word()).or_default() += found.count;

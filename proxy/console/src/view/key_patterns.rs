@@ -10,6 +10,7 @@ use lockwarden_discovery::{PatternId, Patterns};
 use lockwarden_lock::db_key::{DbKey, NamedMap};
 
 use super::api;
+use super::by_namespace::ByNamespace;
 use super::hold_times::Holds;
 use super::leases::{End, Ended, Holding, Late};
 use super::lock_history::Turn;
@@ -29,7 +30,7 @@ const REST: &[u8] = b"*";
 #[derive(Default)]
 pub(super) struct KeyPatterns {
     shapes: Patterns,
-    namespaces: NamedMap<Arc<str>, NamedMap<Option<PatternId>, PatternSeen>>,
+    namespaces: ByNamespace<NamedMap<Option<PatternId>, PatternSeen>>,
     /// Patterns with counts of their own.
     count: usize,
 }
@@ -150,17 +151,12 @@ impl KeyPatterns {
 
     /// The namespaces with observations.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.namespaces.keys()
+        self.namespaces.iter().map(|(name, _)| name)
     }
 
     fn seen(&mut self, pattern: Option<PatternId>, entry: &LockEvent) -> &mut PatternSeen {
         let pattern = self.current(pattern);
-        if !self.namespaces.contains_key(&entry.namespace) {
-            let name = entry.namespace.clone();
-            self.namespaces.insert(name, NamedMap::default());
-        }
-        let patterns = self.namespaces.get_mut(&entry.namespace);
-        let patterns = patterns.expect("it was put there");
+        let patterns = self.namespaces.of(&entry.namespace);
         let has_room = self.count < MAX_PATTERNS || patterns.contains_key(&pattern);
         let pattern = pattern.filter(|_| has_room);
         patterns.entry(pattern).or_insert_with(|| {

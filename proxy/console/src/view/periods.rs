@@ -24,6 +24,9 @@ pub(super) struct Periods {
     all: VecDeque<Period>,
     /// Older periods were dropped.
     forgotten: bool,
+    /// What was counted since the start, or since the last reset, before the last period began.
+    ended: Tally,
+    reset: Option<Instant>,
 }
 
 struct Period {
@@ -59,6 +62,10 @@ impl Periods {
                 self.all.len() - 1
             }
         };
+        let is_late = place + 1 < self.all.len();
+        if is_late && self.reset.is_none_or(|reset| reset <= at.at) {
+            self.ended.note(noted);
+        }
         let period = &mut self.all[place];
         period.last = period.last.max(at.at);
         period.tally.note(noted);
@@ -66,8 +73,29 @@ impl Periods {
 
     /// Begins a new period; `marked` if a change begins it.
     pub(super) fn begin(&mut self, at: Moment, marked: bool) {
+        // Before any are merged: the last one is not among those that have ended yet.
+        if let Some(last) = self.all.back_mut() {
+            self.ended.add(&last.tally);
+            last.tally.applications.forget_callers();
+        }
         self.thin(at.at);
         self.all.push_back(Period { begin: at, last: at.at, marked, tally: Tally::default() });
+    }
+
+    /// The total begins anew.
+    pub(super) fn reset(&mut self, now: Moment) {
+        self.begin(now, true);
+        (self.ended, self.reset) = (Tally::default(), Some(now.at));
+    }
+
+    /// The counts since the start, or since the last reset.
+    pub(super) fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        total.add(&self.ended);
+        if let Some(last) = self.all.back() {
+            total.add(&last.tally);
+        }
+        total
     }
 
     /// The counts since a moment, and their exact begin: a period counts as a whole.
@@ -159,6 +187,10 @@ mod tests {
         counted.0.namespaces.values().map(|one| one.operations).sum()
     }
 
+    fn total(periods: &Periods) -> u64 {
+        periods.total().namespaces.values().map(|one| one.operations).sum()
+    }
+
     #[test]
     fn what_is_asked_for_is_counted_by_whole_minutes_and_later_by_hours() {
         let start = Instant::now();
@@ -210,5 +242,23 @@ mod tests {
         assert!((504..=507).contains(&known), "{known}");
         let (_, since_ms) = periods.since(at(start, 0));
         assert!(since_ms >= 6 * 24 * 3_600_000, "the first week is forgotten");
+        assert_eq!(total(&periods), 14 * 24 * 3, "but not in the total");
+    }
+
+    #[test]
+    fn the_total_is_of_what_happened_since_the_last_reset() {
+        let start = Instant::now();
+        let mut periods = played(start, 3 * 3_600);
+        assert_eq!(total(&periods), 1_080);
+        let reset = 3 * 3_600;
+        periods.reset(at(start, reset));
+        assert_eq!(total(&periods), 0);
+        let (name, one): (Arc<str>, _) = ("orders".into(), one());
+        // The first is told late, as is the third: a minute after it another period has begun.
+        for second in [reset - 1, reset + 100, reset + 1, reset + 7_200] {
+            periods.note(at(start, second), &Noted::Counts(&name, &one));
+        }
+        assert_eq!(total(&periods), 3);
+        assert_eq!(operations(&periods.since(at(start, 0))), 1_084);
     }
 }

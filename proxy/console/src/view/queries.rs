@@ -260,7 +260,7 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
 /// `GET /api/v1/clients`.
 fn applications(service: &ViewService) -> Vec<api::Application> {
     let seen = service.view.seen();
-    applications_of(service, &seen.tally, &seen.patterns)
+    applications_of(service, &seen.periods.total(), &seen.patterns)
 }
 
 fn applications_of(service: &ViewService, tally: &Tally, patterns: &KeyPatterns) -> Vec<api::Application> {
@@ -314,15 +314,13 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     let now = Moment::now();
     let started = service.started(now);
     let seen = service.view.seen();
-    let counted;
     let (tally, since) = match query.since {
         Some(since) => {
             let from = seen.marks.begin(since, now);
             let from = from.filter(|from| from.at > started.at);
-            counted = seen.periods.since(from.unwrap_or(started));
-            (&counted.0, counted.1)
+            seen.periods.since(from.unwrap_or(started))
         }
-        None => (&seen.tally, seen.marks.reset.unwrap_or(started).unix_ms),
+        None => (seen.periods.total(), seen.marks.reset.unwrap_or(started).unix_ms),
     };
     let names: Vec<String> = active.details.iter().map(|one| one.name.to_string()).collect();
     let watched =
@@ -345,7 +343,7 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
             equal_values_examples: report::examples(alike, MAX_ALIKE),
             watched,
         };
-        report::namespace(standing, tally)
+        report::namespace(standing, &tally)
     });
     api::Report {
         since,
@@ -353,7 +351,7 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         namespaces: namespaces.collect(),
         unclaimed_patterns: discovery::unclaimed(&service.shared),
         hidden_processes: service.shared.processes.sight.notice(),
-        applications: applications_of(service, tally, &seen.patterns),
+        applications: applications_of(service, &tally, &seen.patterns),
         patterns: pattern_list::told(&seen, &PatternsQuery::default(), since),
     }
 }

@@ -11,7 +11,7 @@ use lockwarden_control::clock::Moment;
 use lockwarden_control::telemetry::events::{Caller, EventKind, LockEvent};
 use lockwarden_control::telemetry::vocabulary::DecisionKind;
 use lockwarden_discovery::PatternId;
-use lockwarden_lock::db_key::{DbKey, DbSet, Hashed, NamedMap};
+use lockwarden_lock::db_key::{DbKey, DbSet, Hashed};
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
@@ -19,6 +19,7 @@ use lockwarden_lock::rules::Mode;
 use super::advice::Finding;
 use super::aftermath::{Aftermath, Extent, Harmed};
 use super::api::Since;
+use super::by_namespace::ByNamespace;
 use super::hold_times::Holds;
 use super::hot_locks::HotLocks;
 use super::key_patterns::KeyPatterns;
@@ -29,7 +30,7 @@ use super::lock_time::{Cost, Costs, Spent};
 use super::periods::Periods;
 use super::recent_events::Recent;
 use super::rolling_count::Lately;
-use super::tally::{Counts, Noted, Tally};
+use super::tally::{Counts, Noted};
 use super::wait_cycles::{Circle, Edge, MAX_EDGES, circles};
 
 /// Locks that are remembered.
@@ -54,11 +55,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// See the module.
 pub(super) struct Seen {
     pub(super) locks: Recent<DbKey, LockSeen, BuildHasherDefault<Hashed>>,
-    /// Bounded by the namespaces of the configurations so far.
-    pub(super) namespaces: NamedMap<Arc<str>, NamespaceSeen>,
-    /// Counts since the start, or since an operator reset them.
-    pub(super) tally: Tally,
-    /// The same counts by time.
+    pub(super) namespaces: ByNamespace<NamespaceSeen>,
+    /// Counts by time, and since the start, or since an operator reset them.
     pub(super) periods: Periods,
     pub(super) marks: Marks,
     pub(super) aftermath: Aftermath,
@@ -156,8 +154,7 @@ impl Default for Seen {
     fn default() -> Seen {
         Seen {
             locks: Recent::new(MAX_LOCKS, |lock| lock.holding.is_some()),
-            namespaces: NamedMap::default(),
-            tally: Tally::default(),
+            namespaces: ByNamespace::default(),
             periods: Periods::default(),
             marks: Marks::default(),
             aftermath: Aftermath::default(),
@@ -244,12 +241,12 @@ impl Seen {
     pub(super) fn mark(&mut self, mark: Mark, now: Moment) {
         match mark {
             Mark::Reset => {
-                self.tally = Tally::default();
                 self.patterns.reset();
                 for namespace in self.namespaces.values_mut() {
                     namespace.holds = Holds::new(MAX_HOLDS);
                 }
                 self.marks.reset = Some(now);
+                return self.periods.reset(now);
             }
             Mark::Switched => self.marks.change = Some(now),
             Mark::Reloaded { changed } => {
@@ -322,11 +319,8 @@ impl Seen {
             Some(caller) => Noted::Did(caller, entry, pattern, &counts),
             None => Noted::Counts(&entry.namespace, &counts),
         };
-        self.note(moment_of(entry), &noted);
-        let namespace = match self.namespaces.get_mut(&entry.namespace) {
-            Some(known) => known,
-            None => self.namespaces.entry(entry.namespace.clone()).or_default(),
-        };
+        self.periods.note(moment_of(entry), &noted);
+        let namespace = self.namespaces.of(&entry.namespace);
         for hold in turn.ended.iter().filter_map(|ended| ended.hold) {
             namespace.holds.add(hold);
         }
@@ -338,33 +332,25 @@ impl Seen {
         }
     }
 
-    /// Counts it in the periods and totals that its time belongs to.
-    fn note(&mut self, at: Moment, noted: &Noted<'_>) {
-        if self.marks.reset.is_none_or(|reset| reset.at <= at.at) {
-            self.tally.note(noted);
-        }
-        self.periods.note(at, noted);
-    }
-
     /// Counts each finding for the application responsible for it.
     fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
         let at = moment_of(entry);
         for ended in turn.ended.iter().filter(|ended| ended.end == End::RanOut) {
             if let Some(holder) = &ended.caller {
-                self.note(at, &Noted::Found(Finding::RanOut, holder, entry, pattern));
+                self.periods.note(at, &Noted::Found(Finding::RanOut, holder, entry, pattern));
             }
         }
         if let (EventKind::Lost, Some(holder)) = (entry.happened, &entry.caller) {
             let found = Noted::Found(Finding::LeaseLost, holder, entry, pattern);
-            self.note(at, &found);
+            self.periods.note(at, &found);
         }
         for (finding, holder, began) in &turn.otherwise {
-            self.note(at, &Noted::Found(*finding, holder, began, pattern));
+            self.periods.note(at, &Noted::Found(*finding, holder, began, pattern));
         }
         let Some(caller) = &entry.caller else {
             return;
         };
-        let mut found = |finding| self.note(at, &Noted::Found(finding, caller, entry, pattern));
+        let mut found = |finding| self.periods.note(at, &Noted::Found(finding, caller, entry, pattern));
         if let EventKind::Observed(observation) = entry.happened {
             found(Finding::Observed(observation));
         } else if let EventKind::Unjudged(why) = entry.happened {
@@ -399,7 +385,7 @@ impl Seen {
                 return;
             }
             let spent = Spent { at, caller: caller.cloned(), costs };
-            self.note(at, &Noted::Spent(&entry.namespace, &spent, pattern));
+            self.periods.note(at, &Noted::Spent(&entry.namespace, &spent, pattern));
         };
         if let EventKind::Acquired { again: false, .. } = entry.happened {
             let grants = Cost { grants: 1, ..Cost::default() };
@@ -421,7 +407,7 @@ impl Seen {
             spend(Some(caller), cut);
         }
         for spent in &turn.spent {
-            self.note(spent.at, &Noted::Spent(&entry.namespace, spent, pattern));
+            self.periods.note(spent.at, &Noted::Spent(&entry.namespace, spent, pattern));
         }
         own
     }
@@ -431,7 +417,7 @@ impl Seen {
         if let (EventKind::Unjudged(why), Some(caller)) = (entry.happened, &entry.caller) {
             let told = Arc::new(entry.in_short(key));
             let found = Noted::Found(Finding::of_unjudged(why), caller, &told, None);
-            self.note(moment_of(entry), &found);
+            self.periods.note(moment_of(entry), &found);
         }
     }
 
@@ -484,9 +470,7 @@ impl Seen {
                 return false;
             };
             let any = lock.forget_waits(now);
-            if let Some(namespace) = namespaces.get_mut(&lock.namespace) {
-                namespace.waiting += lock.waiting(now).count() as u64;
-            }
+            namespaces.of(&lock.namespace).waiting += lock.waiting(now).count() as u64;
             let holder = lock.holding.as_ref().and_then(|holding| {
                 let caller = holding.caller.clone()?;
                 Some((caller, holding.since_ms))
@@ -517,7 +501,7 @@ impl Seen {
             spent.extend(here.map(|spent| (lock.namespace.clone(), spent, lock.pattern)));
         }
         for (namespace, spent, pattern) in &spent {
-            self.note(spent.at, &Noted::Spent(namespace, spent, *pattern));
+            self.periods.note(spent.at, &Noted::Spent(namespace, spent, *pattern));
         }
     }
 
@@ -551,10 +535,10 @@ impl Seen {
         }
         let one = Counts { kept_alive: 1, ..Counts::default() };
         for namespace in &kept_alive {
-            self.note(at, &Noted::Counts(namespace, &one));
+            self.periods.note(at, &Noted::Counts(namespace, &one));
         }
         for (finding, holder, example, pattern) in &found {
-            self.note(at, &Noted::Found(*finding, holder, example, *pattern));
+            self.periods.note(at, &Noted::Found(*finding, holder, example, *pattern));
         }
     }
 }

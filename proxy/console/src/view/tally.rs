@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use lockwarden_control::telemetry::events::{Caller, LockEvent};
 use lockwarden_discovery::PatternId;
-use lockwarden_lock::db_key::NamedMap;
 
 use super::advice::Finding;
 use super::applications::Applications;
+use super::by_namespace::ByNamespace;
 use super::lock_time::{Costs, Spent};
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Bounded by the namespaces of the configurations so far.
-    pub(super) namespaces: NamedMap<Arc<str>, Counts>,
+    pub(super) namespaces: ByNamespace<Counts>,
     pub(super) applications: Applications,
 }
 
@@ -54,15 +53,15 @@ pub(super) enum Noted<'a> {
 impl Tally {
     pub(super) fn note(&mut self, noted: &Noted<'_>) {
         match *noted {
-            Noted::Counts(namespace, counts) => self.counts(namespace).add(counts),
+            Noted::Counts(namespace, counts) => self.namespaces.of(namespace).add(counts),
             Noted::Spent(namespace, spent, pattern) => {
-                self.counts(namespace).costs.add(&spent.costs);
+                self.namespaces.of(namespace).costs.add(&spent.costs);
                 if let Some(caller) = &spent.caller {
                     self.applications.spent(caller, namespace, pattern, &spent.costs);
                 }
             }
             Noted::Did(caller, entry, pattern, counts) => {
-                self.counts(&entry.namespace).add(counts);
+                self.namespaces.of(&entry.namespace).add(counts);
                 self.applications.did(caller, entry, pattern, &counts.costs);
             }
             Noted::Found(finding, caller, example, pattern) => {
@@ -74,8 +73,8 @@ impl Tally {
 
     /// Adds later counts.
     pub(super) fn add(&mut self, later: &Tally) {
-        for (namespace, counts) in &later.namespaces {
-            self.counts(namespace).add(counts);
+        for (namespace, counts) in later.namespaces.iter() {
+            self.namespaces.of(namespace).add(counts);
         }
         self.applications.add(&later.applications);
     }
@@ -83,13 +82,6 @@ impl Tally {
     /// Its memory, in entries of one size.
     pub(super) fn size(&self) -> usize {
         self.namespaces.len() + self.applications.size()
-    }
-
-    fn counts(&mut self, namespace: &Arc<str>) -> &mut Counts {
-        if !self.namespaces.contains_key(namespace) {
-            return self.namespaces.entry(namespace.clone()).or_default();
-        }
-        self.namespaces.get_mut(namespace).expect("it is there")
     }
 }
 

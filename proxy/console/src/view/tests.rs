@@ -139,7 +139,7 @@ impl Played {
     }
 
     fn told(&self, application: &str) -> api::Application {
-        let all = self.seen.tally.applications.told(&Default::default(), &self.seen.patterns, |_| Here {
+        let all = self.seen.periods.total().applications.told(&Default::default(), &self.seen.patterns, |_| Here {
             mode: "monitor",
             grants_repeats: false,
             believes: false,
@@ -166,7 +166,7 @@ impl Played {
                 names: &["orders".to_owned()],
             },
         };
-        report::namespace(standing, &self.seen.tally)
+        report::namespace(standing, &self.seen.periods.total())
     }
 }
 
@@ -503,7 +503,8 @@ fn applications_without_room_are_told_together() {
     for who in 1..2_000 {
         played.by(who, CONTENDED, "lock:a");
     }
-    let all = played.seen.tally.applications.told(&Default::default(), &played.seen.patterns, |_| Here::default());
+    let all =
+        played.seen.periods.total().applications.told(&Default::default(), &played.seen.patterns, |_| Here::default());
     assert_eq!(all.len(), 257);
     let rest = played.told("__other__");
     assert_eq!(rest.namespaces[0].operations, 1_999 - 256);
@@ -1302,7 +1303,7 @@ proptest! {
                 }
             }
             played.after(pause);
-            let costs = played.seen.tally.namespaces["orders"].costs;
+            let costs = played.seen.periods.total().namespaces.get("orders").unwrap().costs;
             let watched = i64::try_from(played.at_ms).unwrap();
             for cost in [costs.foretold, costs.seen] {
                 prop_assert!((0..=watched).contains(&cost.unheld_ms), "{cost:?}");

@@ -185,6 +185,7 @@ impl ViewService {
 
 fn told(seen: &Seen, said: Vec<String>, changes: &[Change]) -> api::WhatIf {
     let since = seen.marks.reset.map(|reset| reset.at);
+    let total = seen.periods.total();
     let kept = seen.decisions.iter();
     let kept = kept.filter(|one| since.is_none_or(|since| one.entry.at >= since));
     let mut rows: BTreeMap<[String; 4], api::WhatIfRow> = BTreeMap::new();
@@ -195,8 +196,7 @@ fn told(seen: &Seen, said: Vec<String>, changes: &[Change]) -> api::WhatIf {
         let loses = || {
             let [namespace, pattern, _, application] = &place;
             let is_it = |own| seen.patterns.glob(seen.patterns.known(namespace, own)) == *pattern;
-            let applications = &seen.tally.applications;
-            applications.loses(application, namespace, is_it)
+            total.applications.loses(application, namespace, is_it)
         };
         let fates = changes.iter().map(|change| change.fate(decided, loses));
         let fate = fates.max();
@@ -217,7 +217,7 @@ fn told(seen: &Seen, said: Vec<String>, changes: &[Change]) -> api::WhatIf {
             Fate::Spared => row.spared += 1,
         }
     }
-    let counts = seen.tally.namespaces.values();
+    let counts = total.namespaces.values();
     let refused: u64 = counts.map(|one| one.refused + one.would_refuse).sum();
     let mut rows: Vec<api::WhatIfRow> = rows.into_values().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.spared + row.open + row.stays));
