@@ -285,7 +285,7 @@ pub enum LockOp {
         /// GETSET, `SET … GET`: reply with the old value. This is the take-over idiom.
         wants_old: bool,
         /// `SET … IFEQ`, CAS: the value is compared first.
-        comparison: Option<Comparison>,
+        comparison: Option<Box<Comparison>>,
     },
     /// Give the current lease a new TTL.
     Extend {
@@ -298,7 +298,7 @@ pub enum LockOp {
         /// How it is spelled.
         spelling: ExtendSpelling,
         /// The comparison of a script that compares first.
-        comparison: Option<Comparison>,
+        comparison: Option<Box<Comparison>>,
     },
     /// Give the lock back.
     Release {
@@ -307,7 +307,7 @@ pub enum LockOp {
         /// How it is spelled.
         spelling: ReleaseSpelling,
         /// The comparison of a script that compares first.
-        comparison: Option<Comparison>,
+        comparison: Option<Box<Comparison>>,
     },
     /// DEL or UNLINK of several keys.
     ReleaseMany {
@@ -508,7 +508,7 @@ impl LockOp {
         match self {
             LockOp::Store { comparison, .. }
             | LockOp::Extend { comparison, .. }
-            | LockOp::Release { comparison, .. } => comparison.as_ref(),
+            | LockOp::Release { comparison, .. } => comparison.as_deref(),
             LockOp::Acquire { .. }
             | LockOp::Take { .. }
             | LockOp::AcquireAll { .. }
@@ -537,8 +537,8 @@ impl LockOp {
 
     /// The value that names an owner in the lock with this place: the value to be stored, or the one to compare with.
     pub fn owner_token(&self, index: usize) -> Option<&Bytes> {
-        fn named(comparison: &Option<Comparison>) -> Option<&Bytes> {
-            let named = comparison.as_ref().and_then(Comparison::names);
+        fn named(comparison: &Option<Box<Comparison>>) -> Option<&Bytes> {
+            let named = comparison.as_deref().and_then(Comparison::names);
             named.map(OwnerToken::expose)
         }
         match self {

@@ -274,13 +274,15 @@ pub fn plan(permitted: &mut Permitted, who: &Who, companion_prefix: &[u8], draw:
         LockOp::Store { value, ttl, only_if_exists, wants_old, comparison, .. } => {
             let how = (*only_if_exists, *wants_old);
             let grant = lock.drawn(draw);
-            let comparison = comparison.as_ref();
+            let comparison = comparison.as_deref();
             store::plan(&planning, lock, value, *ttl, how, comparison, grant)
         }
         LockOp::Extend { ttl, condition, spelling, comparison, .. } => {
-            extend::plan(&planning, lock, *ttl, *condition, *spelling, comparison.as_ref())
+            extend::plan(&planning, lock, *ttl, *condition, *spelling, comparison.as_deref())
         }
-        LockOp::Release { spelling, comparison, .. } => release::plan(&planning, lock, *spelling, comparison.as_ref()),
+        LockOp::Release { spelling, comparison, .. } => {
+            release::plan(&planning, lock, *spelling, comparison.as_deref())
+        }
         LockOp::ReleaseMany { others, unlink, .. } => release_many::plan(&planning, locks, others, *unlink),
         LockOp::Wrapped { locks: places, script, keys, named, reach, data } => {
             let about = script::About { keys: *keys, named, reach, data };

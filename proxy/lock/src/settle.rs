@@ -511,11 +511,11 @@ fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code
 pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
     match op {
         LockOp::ReleaseMany { .. } => true,
-        LockOp::Release { comparison, .. } => comparison.as_ref().is_none_or(Comparison::has_plain_no),
+        LockOp::Release { comparison, .. } => comparison.as_deref().is_none_or(Comparison::has_plain_no),
         LockOp::Extend { spelling, comparison, .. } => {
             *spelling == ExtendSpelling::Expire
                 && denial.reason != Reason::NoTtl
-                && comparison.as_ref().is_none_or(Comparison::has_plain_no)
+                && comparison.as_deref().is_none_or(Comparison::has_plain_no)
         }
         LockOp::Store { only_if_exists, wants_old, .. } => *only_if_exists && !wants_old,
         LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } | LockOp::Wrapped { .. } => false,

@@ -113,14 +113,10 @@ fn extend(target: Target, token: Bytes, extension: Extension, replies: Replies) 
     })
 }
 
-fn comparison(token: Bytes, replies: Replies, then: Arguments) -> Option<Comparison> {
-    (token.len() <= MAX_VALUE_BYTES).then(|| Comparison {
-        claim: OwnerToken::new(token),
-        test: Test::Equal,
-        by: ComparedBy::Script,
-        replies,
-        then,
-    })
+fn comparison(token: Bytes, replies: Replies, then: Arguments) -> Option<Box<Comparison>> {
+    let is_short = token.len() <= MAX_VALUE_BYTES;
+    let claim = OwnerToken::new(token);
+    is_short.then(|| Box::new(Comparison { claim, test: Test::Equal, by: ComparedBy::Script, replies, then }))
 }
 
 /// A command about the lock.

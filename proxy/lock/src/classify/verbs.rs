@@ -171,7 +171,7 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
         target,
         value,
         ttl: asked,
-        only_if_exists: xx || comparison.as_ref().is_some_and(has_to_exist),
+        only_if_exists: xx || comparison.as_deref().is_some_and(has_to_exist),
         wants_old: get,
         comparison,
     })

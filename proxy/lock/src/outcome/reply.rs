@@ -121,9 +121,9 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
         LockOp::Acquire { reply, .. } => acquire(reply, one),
         LockOp::AcquireAll { .. } => acquire(&AcquireReply::Integer, one),
         LockOp::Take { script, .. } => take(script, one),
-        LockOp::Store { wants_old, comparison, .. } => store(*wants_old, comparison.as_ref(), one),
-        LockOp::Extend { spelling, comparison, .. } => extend(*spelling, comparison.as_ref(), one),
-        LockOp::Release { spelling, comparison, .. } => release(*spelling, comparison.as_ref(), one),
+        LockOp::Store { wants_old, comparison, .. } => store(*wants_old, comparison.as_deref(), one),
+        LockOp::Extend { spelling, comparison, .. } => extend(*spelling, comparison.as_deref(), one),
+        LockOp::Release { spelling, comparison, .. } => release(*spelling, comparison.as_deref(), one),
         LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => usual(None, one),
     };
     reply.map(Answered::Reply)
@@ -225,9 +225,9 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
     let native = allowed.is_none_or(|allowed| allowed.rules.on_violation == OnViolation::Native);
     let quiet = match op {
         LockOp::ReleaseMany { .. } => true,
-        LockOp::Release { comparison, .. } => comparison.as_ref().is_none_or(Comparison::has_plain_no),
+        LockOp::Release { comparison, .. } => comparison.as_deref().is_none_or(Comparison::has_plain_no),
         LockOp::Extend { spelling, comparison, .. } => {
-            *spelling == ExtendSpelling::Expire && comparison.as_ref().is_none_or(Comparison::has_plain_no)
+            *spelling == ExtendSpelling::Expire && comparison.as_deref().is_none_or(Comparison::has_plain_no)
         }
         LockOp::Take { script, .. } => script.has_plain_no(),
         LockOp::Store { only_if_exists, wants_old, .. } => {

@@ -452,7 +452,7 @@ fn a_comparison_proves_only_where_it_names_the_value() {
         let op = LockOp::Release {
             target,
             spelling,
-            comparison: Some(Comparison {
+            comparison: Some(Box::new(Comparison {
                 claim: OwnerToken::copy_of(b"8c1f0a2e9b7d4f6a"),
                 test,
                 by: ComparedBy::Command,
@@ -464,7 +464,7 @@ fn a_comparison_proves_only_where_it_names_the_value() {
                     other_type: None,
                 },
                 then: smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")],
-            }),
+            })),
         };
         let words = planned(op, needing(Proofs::ALL), &Facts::default(), ENFORCE);
         let text = |at: usize| String::from_utf8(words[at].clone()).expect("letters");

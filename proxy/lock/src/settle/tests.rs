@@ -64,7 +64,7 @@ fn compared(claim: &str, test: Test) -> Command {
     if let Command::Lock(command) = &mut command
         && let LockOp::Store { comparison, .. } = &mut command.op
     {
-        *comparison = Some(Comparison {
+        *comparison = Some(Box::new(Comparison {
             claim: OwnerToken::copy_of(claim.as_bytes()),
             test,
             by: ComparedBy::Command,
@@ -76,7 +76,7 @@ fn compared(claim: &str, test: Test) -> Command {
                 other_type: None,
             },
             then: smallvec![Bytes::from_static(b"SET")],
-        });
+        }));
     }
     command
 }

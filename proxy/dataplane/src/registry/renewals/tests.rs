@@ -208,6 +208,14 @@ fn a_lease_comes_into_the_index_when_it_is_held_for_a_while_and_three_times_in_a
 }
 
 #[test]
+fn a_lease_with_a_short_ttl_comes_into_the_index_after_a_sixth_of_it() {
+    let (kept, now) = (Renewals::default(), Instant::now());
+    let client = SameClient::Identity(Identity([1; 16]));
+    kept.add(&holder(1), client, renewal("a", 1, 600), now);
+    assert!(!kept.has_listing(now + 99 * MS) && kept.has_listing(now + 100 * MS));
+}
+
+#[test]
 fn a_short_lease_and_one_that_nobody_else_could_keep_alive_are_never_listed() {
     let (kept, now) = (Renewals::default(), Instant::now());
     let short = add_of_client(&kept, 1, "a", now);

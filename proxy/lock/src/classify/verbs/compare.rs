@@ -66,9 +66,9 @@ pub(super) fn stores(
     operand: &Bytes,
     replies: Replies,
     then: Arguments,
-) -> Result<Comparison, ArgumentError> {
+) -> Result<Box<Comparison>, ArgumentError> {
     let (test, claim) = word.test(operand)?;
-    Ok(Comparison { claim, test, by: ComparedBy::Command, replies, then })
+    Ok(Box::new(Comparison { claim, test, by: ComparedBy::Command, replies, then }))
 }
 
 /// The SET that is run once the comparison holds.
@@ -107,8 +107,8 @@ pub(super) fn delete_if_equal(argv: &Arguments, target: Target, absent: i64) -> 
     LockOp::Release { target, spelling: ReleaseSpelling::Del, comparison: Some(comparison) }
 }
 
-fn deletes(target: &Target, claim: OwnerToken, test: Test, by: ComparedBy, absent: i64) -> Comparison {
-    Comparison {
+fn deletes(target: &Target, claim: OwnerToken, test: Test, by: ComparedBy, absent: i64) -> Box<Comparison> {
+    Box::new(Comparison {
         claim,
         test,
         by,
@@ -120,7 +120,7 @@ fn deletes(target: &Target, claim: OwnerToken, test: Test, by: ComparedBy, absen
             other_type: None,
         },
         then: smallvec![Bytes::from_static(b"DEL"), target.key.clone()],
-    }
+    })
 }
 
 /// `CAS key old new [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`. Tair accepts one TTL and reports any error in it as a
