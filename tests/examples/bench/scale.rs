@@ -14,7 +14,7 @@ use crate::footprint::cpu_share;
 use crate::process::{CpuTime, interrupted, resident};
 use crate::table::number;
 use crate::ways::{LOCKS, Open, Way, namespace};
-use crate::wire::Plain;
+use crate::wire::{Address, Plain};
 
 /// A configuration may have so many patterns in each namespace.
 const PATTERNS_EACH: usize = 1_000;
@@ -134,6 +134,8 @@ struct Measured {
 impl Measured {
     fn of(bench: &Bench<'_>, way: &Way) -> Result<Measured, Box<dyn Error>> {
         eprintln!("{}", way.name);
+        // A proxy finds the locks of those before it.
+        exchange(&mut connect(&Address::Tcp(bench.place.redis))?, &encode(&["FLUSHALL", "ASYNC"]), b"+OK\r\n")?;
         let open = way.open(&bench.place).map_err(|error| format!("{}: {error}", way.name))?;
         let id = open.id().ok_or("a way with a program")?;
         let mut measured = Measured { open, id, memory: 0.0 };

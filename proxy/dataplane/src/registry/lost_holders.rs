@@ -177,3 +177,34 @@ impl LostHolders {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ends_says_that_its_own_host_was_there() {
+        let (lost, before) = (LostHolders::default(), Instant::now());
+        let hosts: [Host; 2] = [1, 2].map(|last| ([10, 0, 0, last].into(), None));
+        for host in &hosts {
+            let lease = Watched {
+                session: SessionId([1; 16]),
+                grant: Grant([1; 16]),
+                within: None,
+                holder: KnownAs::Address { host: host.clone(), took_leave: false },
+                seen: before,
+            };
+            lost.watch(DbKey::new(0, host.0.to_string().as_bytes()), lease);
+        }
+        let now = before + Duration::from_secs(1);
+        lost.ended(&hosts[1], true, now);
+        for (key, lease) in lost.all() {
+            let is_its_own = key.bytes() == b"10.0.0.2";
+            assert_eq!(lease.seen == now, is_its_own, "{key:?}");
+            assert!(
+                matches!(lease.holder, KnownAs::Address { took_leave, .. } if took_leave == is_its_own),
+                "{lease:?}"
+            );
+        }
+    }
+}
