@@ -17,7 +17,6 @@ use super::MAX_VALUE_BYTES;
 const MAX_RECIPE_TTL_MS: i64 = 8_000_000_000_000;
 
 /// What a call of a script does.
-#[expect(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 pub(super) enum Script {
     /// This operation.
     Operation(LockOp),
