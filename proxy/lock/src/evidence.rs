@@ -402,6 +402,18 @@ mod tests {
         DbKey::new(0, name.as_bytes())
     }
 
+    #[test]
+    fn a_value_has_lost_where_the_last_acquire_was_refused_and_may_have_had_it() {
+        let token = OwnerToken::copy_of(b"8c1f0a2e9b7d4f6a");
+        let (same, other) = (Some(ValueHash::of(token.expose())), Some(ValueHash::of(b"another")));
+        for (refused_since, refused_with, expected) in
+            [(true, same, true), (true, None, true), (true, other, false), (false, same, false), (false, None, false)]
+        {
+            let facts = Facts { refused_since, refused_with, ..Facts::default() };
+            assert_eq!(facts.lost_with(&token), expected, "{facts:?}");
+        }
+    }
+
     fn own(byte: u8) -> Own {
         Own {
             grant: Grant([byte; 16]),
