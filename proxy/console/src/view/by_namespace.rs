@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 /// See the module. Bounded by the namespaces of the configurations so far.
-#[derive(Clone, Debug)]
 pub(super) struct ByNamespace<T> {
     /// In the order of their names.
     all: Vec<(Arc<str>, T)>,
@@ -23,17 +22,13 @@ impl<T: Default> ByNamespace<T> {
     pub(super) fn of(&mut self, name: &Arc<str>) -> &mut T {
         let is_latest = self.all.get(self.latest).is_some_and(|(latest, _)| Arc::ptr_eq(latest, name));
         if !is_latest {
-            self.latest = match self.place(name) {
-                // A reload gives names other addresses.
-                Ok(place) => {
-                    self.all[place].0 = name.clone();
-                    place
-                }
-                Err(place) => {
-                    self.all.insert(place, (name.clone(), T::default()));
-                    place
-                }
-            };
+            let place = self.place(name);
+            if let Err(place) = place {
+                self.all.insert(place, (name.clone(), T::default()));
+            }
+            self.latest = place.unwrap_or_else(|place| place);
+            // A reload gives names other addresses.
+            self.all[self.latest].0 = name.clone();
         }
         &mut self.all[self.latest].1
     }

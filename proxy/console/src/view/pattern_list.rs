@@ -25,7 +25,7 @@ pub(super) fn patterns(service: &ViewService, query: &PatternsQuery) -> api::Loc
     let seen = service.view.seen();
     let since = match query.since {
         Some(since) => seen.marks.begin(since, now),
-        None => seen.marks.reset,
+        None => seen.periods.reset,
     };
     let since = since.filter(|since| since.at > start.at).unwrap_or(start);
     let patterns = told(&seen, query, since.unix_ms);

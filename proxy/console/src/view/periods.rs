@@ -26,7 +26,8 @@ pub(super) struct Periods {
     forgotten: bool,
     /// What was counted since the start, or since the last reset, before the last period began.
     ended: Tally,
-    reset: Option<Instant>,
+    /// When an operator reset them.
+    pub(super) reset: Option<Moment>,
 }
 
 struct Period {
@@ -63,7 +64,7 @@ impl Periods {
             }
         };
         let is_late = place + 1 < self.all.len();
-        if is_late && self.reset.is_none_or(|reset| reset <= at.at) {
+        if is_late && self.reset.is_none_or(|reset| reset.at <= at.at) {
             self.ended.note(noted);
         }
         let period = &mut self.all[place];
@@ -85,7 +86,7 @@ impl Periods {
     /// The total begins anew.
     pub(super) fn reset(&mut self, now: Moment) {
         self.begin(now, true);
-        (self.ended, self.reset) = (Tally::default(), Some(now.at));
+        (self.ended, self.reset) = (Tally::default(), Some(now));
     }
 
     /// The counts since the start, or since the last reset.

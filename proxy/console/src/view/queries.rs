@@ -320,7 +320,7 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
             let from = from.filter(|from| from.at > started.at);
             seen.periods.since(from.unwrap_or(started))
         }
-        None => (seen.periods.total(), seen.marks.reset.unwrap_or(started).unix_ms),
+        None => (seen.periods.total(), seen.periods.reset.unwrap_or(started).unix_ms),
     };
     let names: Vec<String> = active.details.iter().map(|one| one.name.to_string()).collect();
     let watched =

@@ -84,8 +84,6 @@ pub(super) struct Seen {
 /// Moments at which a report may begin to count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
-    /// An operator reset the counts.
-    pub(super) reset: Option<Moment>,
     /// A mode was switched, or a reload changed what is in force.
     pub(super) change: Option<Moment>,
     /// The configuration was loaded again.
@@ -245,7 +243,6 @@ impl Seen {
                 for namespace in self.namespaces.values_mut() {
                     namespace.holds = Holds::new(MAX_HOLDS);
                 }
-                self.marks.reset = Some(now);
                 return self.periods.reset(now);
             }
             Mark::Switched => self.marks.change = Some(now),

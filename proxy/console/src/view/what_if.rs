@@ -184,7 +184,7 @@ impl ViewService {
 }
 
 fn told(seen: &Seen, said: Vec<String>, changes: &[Change]) -> api::WhatIf {
-    let since = seen.marks.reset.map(|reset| reset.at);
+    let since = seen.periods.reset.map(|reset| reset.at);
     let total = seen.periods.total();
     let kept = seen.decisions.iter();
     let kept = kept.filter(|one| since.is_none_or(|since| one.entry.at >= since));

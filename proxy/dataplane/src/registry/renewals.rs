@@ -75,12 +75,7 @@ impl Renewals {
     pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<KeptLease> {
         let mut register = self.lock();
         let keys: Vec<DbKey> = register.leases.keys().filter(|key| of(key)).cloned().collect();
-        let taken = keys.into_iter().filter_map(|key| {
-            let lease = register.remove(&key)?;
-            register.listing.leave(&lease);
-            Some(lease)
-        });
-        let taken = taken.collect();
+        let taken = keys.iter().filter_map(|key| register.end(key)).collect();
         self.counted(&register);
         taken
     }

@@ -76,9 +76,10 @@ mod tests {
         assert_eq!(labels.of(&nameless, Caller::application), "orders");
         let named = caller(1, "billing");
         assert_eq!(labels.of(&named, Caller::application), "billing");
-        for session in 0..4 * MAX_CALLERS as u64 + 1 {
+        for session in 0..5 * MAX_CALLERS as u64 {
             let name = if session % 2 == 0 { "even" } else { "odd" };
             assert_eq!(labels.of(&caller(session, name), Caller::application), name);
         }
+        assert!(labels.0.len() <= MAX_CALLERS);
     }
 }

@@ -49,6 +49,7 @@ impl Register {
 
     /// Moves the leases that are due by now, or nearly so, to the queue of those that are due.
     pub(super) fn find_due(&mut self, now: Instant) {
+        let now = Tick::from(now);
         while let Some((at, key)) = self.waiting.first() {
             let ttl = self.leases.get(key).map_or(Duration::ZERO, |lease| lease.ttl());
             let early = EARLY.min(ttl / AGAIN_AFTER);
@@ -102,11 +103,11 @@ impl Register {
         firsts.filter_map(|(_, key)| Some(self.leases.get(key)?.wakeup.clone())).collect()
     }
 
-    /// The lease is over.
-    pub(super) fn end(&mut self, key: &DbKey) {
-        if let Some(lease) = self.remove(key) {
-            self.listing.leave(&lease);
-        }
+    /// The lease is over, at least here.
+    pub(super) fn end(&mut self, key: &DbKey) -> Option<KeptLease> {
+        let lease = self.remove(key)?;
+        self.listing.leave(&lease);
+        Some(lease)
     }
 
     pub(super) fn remove(&mut self, key: &DbKey) -> Option<KeptLease> {
